@@ -61,7 +61,7 @@ def steps_of(job):
     """Returns the steps for each second of the measured time. That is less than the rate of the steps while the program does
     not get its processor, between the first look and the first step, or after the last one."""
     steps = job["steps"]["count"] / job["measured"]["seconds"]
-    assert 0.8 * steps <= job["steps"]["per_second"] <= 2 * steps, job["steps"]
+    assert 0.8 * steps <= job["steps"]["per_second"] <= 4 * steps, job["steps"]
     return steps
 
 
@@ -119,7 +119,8 @@ def test_work_of_several_threads_is_counted_together(quiet):
 
 def test_a_number_of_steps(quiet):
     job = measure(quiet, "--warm-up", "0.2", "--steps", 20, command=program("regular", "--how", "wait"))
-    assert 20 <= job["steps"]["count"] <= 30 and job["steps"]["unit"] == "step"
+    assert job["steps"]["count"] >= 20 and job["steps"]["unit"] == "step"
+    assert job["measured"]["seconds"] < 9  # it would be 10 if it did not end with the steps, which take half a second
 
 
 def test_pauses_are_idle_time(quiet):

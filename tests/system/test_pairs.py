@@ -124,10 +124,15 @@ def test_a_file_of_something_else_is_refused_and_kept(world):
 
 
 def test_a_limit_ends_the_run_with_a_part_of_the_pairs(world):
-    data = world.path("pairs.jsonl")
-    start(world, data, "--limit", "3s", jobs=("fp32-part", "int", "special-occ", "fp64-part")).ok()
-    first, jobs, pairs = read(data)
-    assert first["sublet_pairs"] == 2 and 0 < len(jobs) and len(pairs) < 21
+    """On a busy machine even the first job may take longer than the limit: then the limit is doubled."""
+    jobs, limit = {}, 3
+    while not jobs:
+        assert limit < 100
+        data = world.path(f"pairs-{limit}.jsonl")
+        start(world, data, "--limit", f"{limit}s", jobs=("fp32-part", "int", "special-occ", "fp64-part")).ok()
+        first, jobs, pairs = read(data)
+        limit *= 2
+    assert first["sublet_pairs"] == 2 and len(pairs) < 21
 
 
 def test_a_job_that_the_card_cannot_run_is_left_out(world):
