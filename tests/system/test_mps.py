@@ -70,9 +70,10 @@ def clients_of(folder):
     return {pid for server in order(folder, "get_server_list") for pid in order(folder, f"get_client_list {server}")}
 
 
-def fill(world, seed, mib=30, before=(), **env):
-    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "2MiB", "--seed", str(seed), "--until", world.path("end"),
-                         before=before, **{"SUBLET_WAY": "shared", **env})
+def fill(world, seed, mib=8, before=(), ms=50, **env):
+    """ms: a pause after each round, because most tests need a program that is there, not one that keeps a core busy."""
+    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "2MiB", "--seed", str(seed), "--ms", ms, "--until",
+                         world.path("end"), before=before, **{"SUBLET_WAY": "shared", **env})
 
 
 def broken(world, before=(), **env):
@@ -121,17 +122,19 @@ def test_programs_of_a_user_share_a_server_that_ends_after_them(mps):
 
 def test_a_server_stays_for_the_time_linger(world):
     prepared(world, linger="1h")
-    seen = set()
-    for seed in (1, 2):
-        p = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--seed", str(seed), "--rounds", "1", SUBLET_WAY="shared")
+
+    def served_by():
+        p = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--rounds", "1", SUBLET_WAY="shared")
         p.ok()
-        seen.add(tuple(processes(only_folder(world))))
-        time.sleep(2.5)  # the daemon looks once a second
-    assert len(seen) == 1 and processes(only_folder(world)) == list(seen.pop())
+        return processes(only_folder(world))
+
+    first = served_by()
+    time.sleep(2.5)  # the daemon looks once a second
+    assert processes(only_folder(world)) == first and served_by() == first
 
 
 def test_past_memory_programs_of_a_server_take_turns_with_equal_contents(mps):
-    programs = [fill(mps, seed, mib=80) for seed in (1, 2)]
+    programs = [fill(mps, seed, mib=80, ms=0) for seed in (1, 2)]
     begin(*programs)
     wait_for(lambda: mps.handoffs() >= 4, 60, "four hand-offs", report=mps.status_text)
     assert set(ways(mps).values()) == {"shared"} and mps.traced("evict_begin")
@@ -141,7 +144,7 @@ def test_past_memory_programs_of_a_server_take_turns_with_equal_contents(mps):
 
 def test_in_mode_exclusive_they_take_turns_although_they_fit(world):
     prepared(world, mode="exclusive")
-    programs = [fill(world, seed) for seed in (1, 2)]
+    programs = [fill(world, seed, ms=0) for seed in (1, 2)]
     begin(*programs)
     wait_for(lambda: world.handoffs() >= 4, 60, "four hand-offs", report=world.status_text)
     end_fills(world, *programs)
@@ -456,11 +459,13 @@ SILENCES = {
 
 
 def silent(world, how, **config):
-    """Starts a daemon for which nvidia-cuda-mps-control answers no order while the file `silent` exists."""
+    """Starts a daemon for which nvidia-cuda-mps-control answers no order while the file `silent` exists. The orders that
+    it answers afterwards are in the file `heard`."""
     real, folder = os.path.join(MPS, "nvidia-cuda-mps-control"), world.path("bin")
     os.mkdir(folder)
     with open(os.path.join(folder, "nvidia-cuda-mps-control"), "w", encoding="ascii") as f:
-        f.write(f'#!/bin/sh\n[ "$1" != -f ] && [ -e {world.path("silent")} ] && {{ {SILENCES[how].replace("REAL", real)}; }}\nexec {real} "$@"\n')
+        f.write(f'#!/bin/sh\n[ "$1" = -f ] && exec {real} -f\n[ -e {world.path("silent")} ] && {{ {SILENCES[how].replace("REAL", real)}; }}\n'
+                f'read order; echo "$order" >> {world.path("heard")}; echo "$order" | exec {real}\n')
     os.chmod(f.name, 0o755)
     with open(world.path("silent"), "w", encoding="ascii"):
         pass
@@ -469,9 +474,18 @@ def silent(world, how, **config):
     return world
 
 
+def heard(world):
+    try:
+        with open(world.path("heard"), encoding="ascii") as f:
+            return f.read().splitlines()
+    except FileNotFoundError:
+        return []
+
+
 def uninvited(world, folder):
     """Starts a program of the server that the daemon knows nothing of."""
-    p = world.start([os.path.join(BUILD, "programs", "fill"), "--bytes", "8MiB", "--block", "2MiB", "--until", world.path("end")],
+    p = world.start([os.path.join(BUILD, "programs", "fill"), "--bytes", "8MiB", "--block", "2MiB", "--ms", "50", "--until",
+                     world.path("end")],
                     CUDA_MPS_PIPE_DIRECTORY=folder)
     p.await_event("filled")
     return p
@@ -479,8 +493,8 @@ def uninvited(world, folder):
 
 @pytest.mark.parametrize("how", SILENCES)
 def test_a_control_daemon_that_does_not_answer_is_not_taken_for_unused(world, how):
-    silent(world, how)
-    first = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--until", world.path("first"), SUBLET_WAY="shared")
+    silent(world, how, linger="0s")
+    first = world.program("fill", "--bytes", "8MiB", "--block", "2MiB", "--ms", "50", "--until", world.path("first"), SUBLET_WAY="shared")
     first.await_event("filled")
     folder = only_folder(world)
     before = processes(folder)
@@ -494,7 +508,8 @@ def test_a_control_daemon_that_does_not_answer_is_not_taken_for_unused(world, ho
     go_on([p])
     assert processes(folder)[:2] == before[:2]
     os.unlink(world.path("silent"))
-    time.sleep(3)  # the daemon asks once a second, and now hears that the program is there
+    wait_for(lambda: heard(world).count("get_server_list") >= 2, 30, "the daemon to ask again after it was answered", report=p.report)
+    assert "quit -t 2" not in heard(world), "it hears that the program is there"
     go_on([p])
     end_fills(world, p)
     gone(world, folder)
