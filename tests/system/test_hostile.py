@@ -18,12 +18,13 @@ import pytest
 
 import hostile
 import others
+from campaign import LONG
 from hostile import Bystander, Crowd, connect, drain_answers
 from test_daemon import CARD, Daemon, client, daemon, place, wait_for  # noqa: F401
 from wireclient import BUILD, GENEROUS_S, GIB, MIB, RUNNING, encode, obey_until, order
 from world import SANITIZER
 
-SECONDS = float(os.environ.get("HOSTILE_SECONDS", "3"))
+SECONDS = float(os.environ.get("HOSTILE_SECONDS", "3" if LONG else "1"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 
 

@@ -10,10 +10,20 @@ import pytest
 
 from world import BUILD, wait_for
 
+SHORT = {"quantum": "100ms"}
 
-def fill(world, seed, *more, mib=96):
-    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until",
-                         world.path("end"), *more)
+
+@pytest.fixture
+def small(make_world):
+    """A card of 64 MiB with a daemon whose quantum is short: two programs of `fill` take turns on it."""
+    world = make_world(memory="64MiB")
+    world.start_daemon(config=SHORT)
+    return world
+
+
+def fill(world, seed, *more, mib=48, **env):
+    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, "--until",
+                         world.path("end"), *more, **env)
 
 
 def end(world, *programs):
@@ -26,7 +36,8 @@ def end(world, *programs):
 
 @pytest.mark.parametrize("moment", ["evicting", "restoring", "running", "waiting"])
 def test_a_survivor_goes_on_when_a_client_is_killed_at_any_moment(make_world, moment):
-    world = make_world(bus="200MB/s")  # a slow bus: evicting and restoring take long enough to be interrupted
+    # A slow bus: evicting and restoring take long enough to be interrupted.
+    world = make_world(memory="64MiB", bus="100MB/s")
     world.start_daemon(config={"quantum": "300ms"})
     survivor, victim = fill(world, "1"), fill(world, "2")
 
@@ -34,7 +45,7 @@ def test_a_survivor_goes_on_when_a_client_is_killed_at_any_moment(make_world, mo
         c = world.clients().get(victim.pid)
         return c and c["state"] == moment
 
-    wait_for(met, 60, f"the victim to be {moment}", interval=0)
+    wait_for(met, 60, f"the victim to be {moment}", interval=0.01)
     victim.send(signal.SIGKILL)
     victim.wait()
     wait_for(lambda: victim.pid not in world.clients(), 30, "the victim to be forgotten")
@@ -43,44 +54,44 @@ def test_a_survivor_goes_on_when_a_client_is_killed_at_any_moment(make_world, mo
     end(world, survivor)
 
 
-def test_programs_go_on_under_a_new_daemon(shared):
-    programs = [fill(shared, seed) for seed in ("1", "2")]
-    wait_for(lambda: shared.handoffs() >= 4, 60, "four hand-offs")
-    shared.daemon.send(signal.SIGKILL)
-    shared.daemon.wait()
+def test_programs_go_on_under_a_new_daemon(small):
+    programs = [fill(small, seed) for seed in ("1", "2")]
+    wait_for(lambda: small.handoffs() >= 4, 60, "four hand-offs", interval=0.05)
+    small.daemon.send(signal.SIGKILL)
+    small.daemon.wait()
     time.sleep(1.0)  # the daemon is missing for a while; running programs go on
-    shared.start_daemon(config={"quantum": "200ms"})
-    wait_for(lambda: shared.handoffs() >= 4, 60, "four hand-offs of the new daemon")
-    end(shared, *programs)
+    small.start_daemon(config=SHORT)
+    wait_for(lambda: small.handoffs() >= 4, 60, "four hand-offs of the new daemon", interval=0.05)
+    end(small, *programs)
 
 
 def test_gpu_time_outlives_the_daemon_and_the_connection(shared):
-    """A program knows how long it had a turn and was busy; a new daemon counts on from that time."""
-    programs = [fill(shared, seed) for seed in ("1", "2")]
+    """A program knows how long it had a turn and was busy; a new daemon counts on from that time. The kernels of
+    `turns` take time on the card, but hardly any of the processor's."""
+    programs = [shared.program("turns", "--bytes", "72MiB", "--seed", seed, "--until", shared.path("end")) for seed in ("1", "2")]
 
     def times():
         clients = shared.clients()
         return [clients[p.pid]["gpu_time_s"] if p.pid in clients else 0 for p in programs]
 
-    before = wait_for(lambda: (t := times()) and min(t) > 2 and t, 60, "two seconds of each")
+    before = wait_for(lambda: (t := times()) and min(t) > 1.2 and t, 60, "more than a second of each", interval=0.1)
     shared.daemon.send(signal.SIGKILL)
     shared.daemon.wait()
     shared.start_daemon(config={"quantum": "200ms"})
     wait_for(lambda: all(p.pid in shared.clients() for p in programs), 60, "both to be back")
-    for then, now in zip(before, wait_for(lambda: min(t := times()) > 1 and t, 60, "what they say")):
-        assert now > 0.8 * then, "program and daemon count from slightly different moments"
+    for then, now in zip(before, wait_for(lambda: min(t := times()) > 0.1 and t, 60, "what they say")):
+        assert now > 0.5 * then, "program and daemon count from different moments, but none begins anew"
     end(shared, *programs)
 
 
-def test_a_private_daemon_replaces_its_killed_worker(world):
+def test_a_private_daemon_replaces_its_killed_worker(make_world):
     """A daemon that was started on demand replaces its worker by itself."""
-    env = {"SUBLET_DAEMON": os.path.join(BUILD, "subletd")}
-    programs = [world.program("fill", "--bytes", "96MiB", "--block", "8MiB", "--seed", seed, "--until",
-                              world.path("end"), **env) for seed in ("1", "2")]
+    world = make_world(memory="64MiB")
+    programs = [fill(world, seed, SUBLET_DAEMON=os.path.join(BUILD, "subletd")) for seed in ("1", "2")]
     for p in programs:
         p.await_event("begin")
-    assert world.sublet("set", "quantum", "200ms").returncode == 0
-    wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs")
+    assert world.sublet("set", "quantum", "100ms").returncode == 0
+    wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs", interval=0.05)
     before = world.status()["instance"]
     os.kill(world.worker(), signal.SIGKILL)
 
@@ -89,8 +100,8 @@ def test_a_private_daemon_replaces_its_killed_worker(world):
         return done.returncode == 0 and json.loads(done.stdout)["instance"] != before
 
     wait_for(back, 30, "a new worker")
-    assert world.status()["quantum"] == 0.2, "the new worker keeps the settings"
-    wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs of the new worker")
+    assert world.status()["quantum"] == 0.1, "the new worker keeps the settings"
+    wait_for(lambda: world.handoffs() >= 3, 60, "three hand-offs of the new worker", interval=0.05)
     end(world, *programs)
 
 
@@ -133,11 +144,12 @@ def test_a_program_that_execs_leaves_the_card(world, seen, grace):
 def test_a_cuda_program_that_execs_another_is_counted_once(shared):
     p = shared.program("hold", "--bytes", "90MiB", "--block", "6MiB", stdin=subprocess.PIPE)
     p.await_event("filled")
-    p.become(os.path.join(BUILD, "programs", "fill"), "--bytes", "60MiB", "--block", "4MiB", "--until", shared.path("end"))
+    p.become(os.path.join(BUILD, "programs", "fill"), "--bytes", "60MiB", "--block", "4MiB", "--ms", "20", "--until",
+             shared.path("end"))
     p.await_event("round")
     clients = shared.status()["gpus"][0]["clients"]
     assert [c["pid"] for c in clients] == [p.pid] and clients[0]["allocated"] < 80 << 20, clients
-    other = fill(shared, "2", mib=60)
+    other = fill(shared, "2", "--ms", "20", mib=60)
     other.await_event("round")
     end(shared, p, other)
     wait_for(lambda: not shared.clients(), 60, "the daemon to have seen their end")
@@ -150,7 +162,7 @@ def test_a_stopped_client_does_not_stop_the_others(make_world):
     stopped.await_event("filled")
     wait_for(lambda: world.clients()[stopped.pid]["idle"], 20, "it to be idle")  # so it holds no lock of the card
     stopped.send(signal.SIGSTOP)
-    others = [fill(world, seed, "--block", "4MiB", mib=60) for seed in ("1", "2")]
+    others = [fill(world, seed, "--ms", "20", mib=60) for seed in ("1", "2")]
     wait_for(lambda: "overdue" in world.clients()[stopped.pid]["flags"], 30, "the stopped client to be overdue")
     rounds = [len(p.events("round")) for p in others]
     wait_for(lambda: all(len(p.events("round")) >= n + 2 for p, n in zip(others, rounds)), 60, "the others to go on")
@@ -161,7 +173,7 @@ def test_a_stopped_client_does_not_stop_the_others(make_world):
 
 
 def test_the_daemon_leaves_on_stop_and_programs_go_on(shared):
-    p = fill(shared, "1", mib=64)
+    p = fill(shared, "1", "--ms", "20", mib=64)
     p.await_event("filled")
     assert shared.sublet("stop").returncode == 0
     assert shared.daemon.wait(20) == 0

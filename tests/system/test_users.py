@@ -19,6 +19,7 @@ import pytest
 import others
 import wireclient
 import world as world_module
+from campaign import LONG
 from others import BUILD, SCRIPTS, as_user
 from world import MIB, OLD_KERNEL, SYSTEM_DAEMON, wait_for
 
@@ -77,9 +78,9 @@ def machine():
 # ---- two private daemons, one card ----
 
 
-def fill(machine, uid, mib, seed, **env):
+def fill(machine, uid, mib, seed, *more, **env):
     return machine.user(uid, "fill", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, "--until",
-                        machine.path("end"), **env)
+                        machine.path("end"), *more, **env)
 
 
 def test_two_private_daemons_share_a_card(machine):
@@ -87,9 +88,9 @@ def test_two_private_daemons_share_a_card(machine):
     user's daemon the other's programs are foreign. No daemon promises memory that the other user holds; all programs go
     on and end well."""
     os.chmod(machine.root, 0o777)
-    alice = fill(machine, ALICE, 48, "1")
+    alice = fill(machine, ALICE, 48, "1", "--ms", "20")
     alice.await_event("filled")
-    programs = [alice, fill(machine, BOB, 40, "2"), fill(machine, BOB, 40, "3")]
+    programs = [alice, *(fill(machine, BOB, 40, seed, "--ms", "20") for seed in ("2", "3"))]
 
     def no_daemon_overcommits():
         for uid in (ALICE, BOB):
@@ -129,7 +130,8 @@ def test_an_idle_user_gives_way_to_another_users_daemon(machine):
     os.chmod(machine.root, 0o777)
     alice = machine.user(ALICE, "hold", "--bytes", "96MiB", "--seed", "1", stdin=subprocess.PIPE)
     alice.await_event("filled")
-    bob = machine.user(BOB, "fill", "--bytes", "80MiB", "--block", "4MiB", "--seed", "2", "--rounds", "3")
+    # Large blocks, because the daemons exchange notes and look at the card anew for each block.
+    bob = machine.user(BOB, "fill", "--bytes", "80MiB", "--block", "40MiB", "--seed", "2", "--rounds", "3")
     bob.ok()
     assert machine.check_sums(bob) >= 3
     # Alice's memory is free a moment before her daemon gets the figures.
@@ -172,7 +174,7 @@ def test_messages_between_daemons_cost_no_busy_program_its_memory(machine):
     status = machine.status_of(machine.home(ALICE))
     uuid = status["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", "")
     eve = subprocess.Popen([*as_user(EVE), sys.executable, os.path.join(SCRIPTS, "notes.py"),
-                            "sublet-daemon/" + status["instance"], uuid, "6", "1000"], stdout=subprocess.PIPE, text=True)
+                            "sublet-daemon/" + status["instance"], uuid, "6" if LONG else "2", "1000"], stdout=subprocess.PIPE, text=True)
     before = {p: len(p.events("round")) for p in programs}
     try:
         out, _ = eve.communicate(timeout=60)
