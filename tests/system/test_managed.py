@@ -261,14 +261,14 @@ def test_the_memory_of_a_stopped_process_makes_way(card):
 
 def test_a_programs_own_managed_memory_gives_way_like_any_other(shared):
     """The memory is promised, counted, and moved to the host in bulk when a turn ends; no fault evicts other memory."""
-    others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--seed", n, "--ms", "20", "--until",
+    others = [shared.program("fill", "--bytes", "70MiB", "--block", "4MiB", "--seed", n, "--ms", "200", "--until",
                              shared.path("end")) for n in ("1", "2")]
     for p in others:
         p.await_event("round")
     p = shared.program("managed", "--bytes", 12 * GIB, "--block", 2 * GIB, stdin=subprocess.PIPE)
     p.await_event("ready")
     p.order("init")
-    for _ in range(3):
+    for _ in range(2):
         p.order("run")
         assert shared.clients()[p.pid]["allocated"] >= 12 * GIB
         p.order("copies")
