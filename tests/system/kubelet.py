@@ -194,6 +194,7 @@ class ApiServer(Store):
     def __init__(self, tls=None):
         super().__init__("Pod")
         self.token, self.asked, self.wrong = "first", [], []
+        self.asked_at = []  # when each of `asked` came
         self.broken = None  # a status that is answered to all requests
         self.events = {}  # the Events that it has taken, by namespace and name
         self.posts, self.refuse_posts, self.hold_posts = 0, None, threading.Event()
@@ -240,6 +241,7 @@ class ApiServer(Store):
     # ---- what it answers ----
 
     def serve(self, request):
+        self.asked_at.append(time.monotonic())
         self.asked.append(request.path)
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             answer_json(request, 401, {"kind": "Status", "code": 401})
