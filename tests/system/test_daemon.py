@@ -714,7 +714,7 @@ def test_a_client_that_does_not_read_is_dropped(daemon, client):
     d = daemon(*CARD)
     c = client().start()
     c.stop_reading()
-    c.command(do="noop")
+    c.command("noop")
     for _ in range(4000):
         c.raw(encode("REQUEST", 0, 1, commit=64 * GIB))
     wait_for(lambda: "lost" in d.client(c.process.pid)["flags"], what="dropping")

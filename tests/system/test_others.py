@@ -12,7 +12,7 @@ AS_ANOTHER = """
 import os, subprocess, sys
 import others
 for argv in ([f"{others.BUILD}/sublet", "--version"], [f"{others.BUILD}/subletd", "--version"],
-             [sys.executable, f"{others.SCRIPTS}/wireclient.py", "/nowhere"]):
+             [sys.executable, f"{others.SCRIPTS}/relay.py", "/nowhere"], [sys.executable, f"{others.SCRIPTS}/wireclient.py"]):
     subprocess.run([*others.as_user(others.NOBODY), *argv], check=True, stdin=subprocess.DEVNULL, cwd="/")
 print(others.BUILD)
 others.remove()

@@ -1,8 +1,8 @@
 """A client of subletd in Python, for tests. It reads its messages from src/wire/wire_messages.def, so that there is one
 list.
 
-The daemon tells clients apart by process, so each `Client` starts a process that relays: it sends the test's packets
-over its own socket, and returns the packets that arrive. `Client.obey()` answers as the preload library would."""
+The daemon tells clients apart by process, so each `Client` starts a process that relays (relay.py): it sends the test's
+packets over its own socket, and returns the packets that arrive. `Client.obey()` answers as the preload library would."""
 
 import json
 import os
@@ -20,7 +20,7 @@ BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", SOURCE / "build"))
 NO_GPU = 0xFFFF
 RUN, RUNNING, IDLE, POISONED, DETACHED = 1, 2, 4, 8, 16
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-GENEROUS_S = 60  # the same as in world.py, which the relaying process does not import
+GENEROUS_S = 60  # the same as in world.py, which is not imported here
 
 
 def load_messages(path=SOURCE / "src/wire/wire_messages.def"):
@@ -83,28 +83,29 @@ class Client:
         self.attached = None
         self.lines = b""
         self.seen = []
-        from others import SCRIPTS  # imported here, because the relaying process does not need it
+        from others import SCRIPTS  # imported here, because programs that only encode messages do not need it
 
-        self.process = subprocess.Popen([*prefix, sys.executable, os.path.join(SCRIPTS, "wireclient.py"), str(directory)],
+        # -I -S: without the modules of the machine, which take longer to find than the relay to start.
+        self.process = subprocess.Popen([*prefix, sys.executable, "-I", "-S", os.path.join(SCRIPTS, "relay.py"), str(directory)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env)
 
     # -- the relay --
 
-    def command(self, **what):
-        self.process.stdin.write(json.dumps(what).encode() + b"\n")
+    def command(self, what):
+        self.process.stdin.write(what.encode() + b"\n")
 
     def connect(self):
         """Makes a new connection. Sequences and leases of an earlier connection are void."""
         self.sequences, self.lease = {}, 0
         self.limit = self.limit | {"sequence": 0}
-        self.command(do="connect")
+        self.command("connect")
         return self
 
     def disconnect(self):
-        self.command(do="disconnect")
+        self.command("disconnect")
 
     def raw(self, packet):
-        self.command(do="send", packet=packet.hex())
+        self.command("send " + packet.hex())
 
     def send(self, name, /, gpu=NO_GPU, **fields):
         self.sequence += 1
@@ -113,16 +114,16 @@ class Client:
 
     def take(self, size):
         """Makes the process hold that many bytes of the simulated card itself."""
-        import pytest  # these two are imported here, because the relaying process does not need them
+        import pytest  # these two are imported here, because programs that only encode messages do not need them
         from world import NO_PYTHON
 
         if NO_PYTHON:
             pytest.skip(NO_PYTHON)
-        self.command(do="take", size=size)
+        self.command(f"take {size}")
         self.expect("taken")
 
     def stop_reading(self):
-        self.command(do="stop_reading")
+        self.command("stop_reading")
 
     def receive(self, timeout=GENEROUS_S):
         """Returns the next message; {"type": "closed"} if the daemon has ended the connection; None after the
@@ -137,8 +138,8 @@ class Client:
                 return {"type": "closed"}
             self.lines += data
         line, self.lines = self.lines.split(b"\n", 1)
-        event = json.loads(line)
-        message = decode(bytes.fromhex(event["packet"])) if "packet" in event else {"type": event["event"]}
+        event, _, packet = line.decode().partition(" ")
+        message = decode(bytes.fromhex(packet)) if event == "packet" else {"type": event}
         self.seen.append(message)
         return message
 
@@ -302,69 +303,3 @@ def order(directory, **what):
                 break
             answer += data
         return json.loads(answer)
-
-
-def take(size):
-    """Takes a context and that many bytes of the simulated card for this process, without sublet."""
-    import ctypes
-
-    cuda = ctypes.CDLL("libcuda.so.1")
-    pointer = ctypes.c_void_p()
-    for call in (
-        lambda: cuda.cuInit(0),
-        lambda: cuda.cuDevicePrimaryCtxRetain(ctypes.byref(pointer), 0),
-        lambda: cuda.cuCtxSetCurrent(pointer),
-        lambda: cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(size)),
-    ):
-        assert call() == 0
-
-
-def relay(directory):
-    """Runs in the client's process: reads commands from stdin and prints events, one JSON object a line."""
-    connection, reading, pending = None, True, b""
-
-    def tell(**event):
-        os.write(1, json.dumps(event).encode() + b"\n")
-
-    while True:
-        watched = [0] + ([connection] if connection and reading else [])
-        for ready in select.select(watched, [], [])[0]:
-            if ready == 0:
-                data = os.read(0, 1 << 20)
-                if not data:
-                    return
-                pending += data
-                *lines, pending = pending.split(b"\n")
-                for line in lines:
-                    what = json.loads(line)
-                    if what["do"] == "connect":
-                        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                        connection.connect(f"{directory}/client.sock")
-                    elif what["do"] == "disconnect" and connection:
-                        connection.close()
-                        connection = None
-                    elif what["do"] == "take":
-                        take(what["size"])
-                        tell(event="taken")
-                    elif what["do"] == "stop_reading":
-                        reading = False
-                    elif what["do"] == "send" and connection:
-                        try:
-                            connection.send(bytes.fromhex(what["packet"]))
-                        except OSError:
-                            pass  # the daemon has closed the connection: the next read will show it
-            elif ready is connection:
-                try:
-                    packet = connection.recv(4096)
-                except OSError:
-                    packet = b""
-                if packet:
-                    tell(packet=packet.hex())
-                else:
-                    connection.close()
-                    connection = None
-                    tell(event="closed")
-
-
-if __name__ == "__main__":
-    relay(sys.argv[1])
