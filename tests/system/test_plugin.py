@@ -406,11 +406,10 @@ def test_mig_is_refused_with_plain_nodes(make_node):
     assert refused["code"] == 9 and "--gpu-access cdi or environment" in refused["details"]
 
 
-@pytest.mark.parametrize("name", ["GPU-nothing::0", "", "::", "::1"])
-def test_an_unknown_device_is_an_invalid_argument(make_node, name):
+def test_an_unknown_device_is_an_invalid_argument(make_node):
     node = make_node("--devices-per-gpu", "2")
     known = node.devices()[0]
-    for wrong in (name, card_of(known) + "::2", card_of(known) + "::01", card_of(known) + ":: 1", known + "0"):
+    for wrong in ("GPU-nothing::0", "", "::", "::1", card_of(known) + "::2", card_of(known) + "::01", card_of(known) + ":: 1", known + "0"):
         refused = node.kubelet.allocate([known, wrong])
         assert refused["code"] == 3 and f'no device "{wrong}"' in refused["details"], refused
     assert node.kubelet.allocate([known])["code"] == 0

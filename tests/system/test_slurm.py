@@ -47,8 +47,10 @@ def touch(path):
 
 def test_two_jobs_past_memory_have_the_results_of_undisturbed_runs(world, slurm):
     end = world.path("end")
-    jobs = [slurm.srun("--sublet", *fill(world, 96, seed, "--until", end)) for seed in (1, 2)]
-    wait_for(lambda: world.handoffs() >= 6, GENEROUS_S, "6 hand-offs", report=lambda: jobs[0].report() + jobs[1].report())
+    assert world.sublet("set", "quantum", "100ms").returncode == 0
+    jobs = [slurm.srun("--sublet", *fill(world, 72, seed, "--until", end)) for seed in (1, 2)]
+    wait_for(lambda: world.handoffs() >= 4, GENEROUS_S, "4 hand-offs", interval=0.05,
+             report=lambda: jobs[0].report() + jobs[1].report())
     assert {c["slurm_job"] for c in world.clients().values()} == {str(n) for n in slurm.classes()}
     touch(end)
     for p in jobs:
@@ -57,7 +59,7 @@ def test_two_jobs_past_memory_have_the_results_of_undisturbed_runs(world, slurm)
     slurm.nothing_left()
     for seed, p in enumerate(jobs, 1):
         assert world.check_sums(p) >= 2
-        alone = world.program("fill", *fill(world, 96, seed, "--rounds", str(len(sums(p))))[1:], shared=False).ok()
+        alone = world.program("fill", *fill(world, 72, seed, "--rounds", str(len(sums(p))))[1:], shared=False).ok()
         assert sums(alone) == sums(p)
 
 

@@ -88,9 +88,9 @@ def test_two_private_daemons_share_a_card(machine):
     user's daemon the other's programs are foreign. No daemon promises memory that the other user holds; all programs go
     on and end well."""
     os.chmod(machine.root, 0o777)
-    alice = fill(machine, ALICE, 48, "1", "--ms", "50")
+    alice = fill(machine, ALICE, 48, "1", "--ms", "200")
     alice.await_event("filled")
-    programs = [alice, *(fill(machine, BOB, 40, seed, "--ms", "50") for seed in ("2", "3"))]
+    programs = [alice, *(fill(machine, BOB, 40, seed, "--ms", "200") for seed in ("2", "3"))]
 
     def no_daemon_overcommits():
         for uid in (ALICE, BOB):
