@@ -25,6 +25,7 @@ from wireclient import BUILD, GENEROUS_S, GIB, MIB, RUNNING, encode, obey_until,
 from world import SANITIZER
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS", "3" if LONG else "1"))
+COUNT = 200 if LONG else 80  # processes of an attack
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 
 
@@ -78,8 +79,8 @@ def test_a_bystander_is_served_during_an_attack_of_its_own_user(daemon, place): 
     """All hostile clients and the bystander belong to one user. The hostile clients have every habit, and stay within
     the limit of connections."""
     d = daemon(*CARD)
-    first = attack_and_measure(d, place, "200 processes of the bystander's own user", 200, hostile.HABITS)
-    second = attack_and_measure(d, place, "the same again", 200, hostile.HABITS)
+    first = attack_and_measure(d, place, f"{COUNT} processes of the bystander's own user", COUNT, hostile.HABITS)
+    second = attack_and_measure(d, place, "the same again", COUNT, hostile.HABITS)
     if not SANITIZER:  # a sanitizer's allocator keeps freed memory for a while
         assert first < 96 * MIB, "the daemon holds no more than the records of its clients"
         assert second < first + 8 * MIB, "the daemon does not grow with every attack"
@@ -90,7 +91,7 @@ def test_a_bystander_is_served_during_an_attack_of_another_user(place):  # noqa:
     os.chmod(place, 0o755)
     d = Daemon(place, "--shared", *CARD)
     try:
-        attack_and_measure(d, place, "200 processes of another user", 200, hostile.HABITS, user=1001)
+        attack_and_measure(d, place, f"{COUNT} processes of another user", COUNT, hostile.HABITS, user=1001)
     finally:
         d.end()
 

@@ -162,7 +162,7 @@ def test_a_stopped_client_does_not_stop_the_others(make_world):
     stopped.await_event("filled")
     wait_for(lambda: world.clients()[stopped.pid]["idle"], 20, "it to be idle")  # so it holds no lock of the card
     stopped.send(signal.SIGSTOP)
-    others = [fill(world, seed, "--ms", "20", mib=60) for seed in ("1", "2")]
+    others = [fill(world, seed, mib=60) for seed in ("1", "2")]
     wait_for(lambda: "overdue" in world.clients()[stopped.pid]["flags"], 30, "the stopped client to be overdue")
     rounds = [len(p.events("round")) for p in others]
     wait_for(lambda: all(len(p.events("round")) >= n + 2 for p, n in zip(others, rounds)), 60, "the others to go on")

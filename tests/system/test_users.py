@@ -115,7 +115,7 @@ def test_two_private_daemons_share_a_card(machine):
         return gpus[BOB]["foreign"] >= 48 * MIB and gpus[ALICE]["foreign"] >= 48 * MIB and \
             sum(g["capacity"] for g in gpus.values()) <= gpus[BOB]["total"] + 64 * MIB
 
-    wait_for(seen_by_the_other, 20, "each daemon to see the other's use")
+    wait_for(seen_by_the_other, 20, "each daemon to see the other's use", interval=0.1)
     with open(machine.path("end"), "w", encoding="utf-8"):
         pass
     for p in programs:
