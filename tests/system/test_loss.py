@@ -15,7 +15,7 @@ SHORT = {"quantum": "100ms"}
 
 @pytest.fixture
 def small(make_world):
-    """A card of 64 MiB with a daemon whose quantum is short: two programs of `fill` take turns on it."""
+    """A card of 64 MiB with a daemon whose quantum is short: two programs of 48 MiB take turns on it."""
     world = make_world(memory="64MiB")
     world.start_daemon(config=SHORT)
     return world
@@ -24,6 +24,11 @@ def small(make_world):
 def fill(world, seed, *more, mib=48, **env):
     return world.program("fill", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, "--until",
                          world.path("end"), *more, **env)
+
+
+def turns(world, seed, mib=48, **env):
+    """A program whose kernels take time on the card, but hardly any of the processor's. It checks its memory at its end."""
+    return world.program("turns", "--bytes", f"{mib}MiB", "--block", "4MiB", "--seed", seed, "--until", world.path("end"), **env)
 
 
 def end(world, *programs):
@@ -55,7 +60,7 @@ def test_a_survivor_goes_on_when_a_client_is_killed_at_any_moment(make_world, mo
 
 
 def test_programs_go_on_under_a_new_daemon(small):
-    programs = [fill(small, seed) for seed in ("1", "2")]
+    programs = [turns(small, seed) for seed in ("1", "2")]
     wait_for(lambda: small.handoffs() >= 4, 60, "four hand-offs", interval=0.05)
     small.daemon.send(signal.SIGKILL)
     small.daemon.wait()
@@ -66,9 +71,8 @@ def test_programs_go_on_under_a_new_daemon(small):
 
 
 def test_gpu_time_outlives_the_daemon_and_the_connection(shared):
-    """A program knows how long it had a turn and was busy; a new daemon counts on from that time. The kernels of
-    `turns` take time on the card, but hardly any of the processor's."""
-    programs = [shared.program("turns", "--bytes", "72MiB", "--seed", seed, "--until", shared.path("end")) for seed in ("1", "2")]
+    """A program knows how long it had a turn and was busy; a new daemon counts on from that time."""
+    programs = [turns(shared, seed, mib=72) for seed in ("1", "2")]
 
     def times():
         clients = shared.clients()
@@ -87,7 +91,7 @@ def test_gpu_time_outlives_the_daemon_and_the_connection(shared):
 def test_a_private_daemon_replaces_its_killed_worker(make_world):
     """A daemon that was started on demand replaces its worker by itself."""
     world = make_world(memory="64MiB")
-    programs = [fill(world, seed, SUBLET_DAEMON=os.path.join(BUILD, "subletd")) for seed in ("1", "2")]
+    programs = [turns(world, seed, SUBLET_DAEMON=os.path.join(BUILD, "subletd")) for seed in ("1", "2")]
     for p in programs:
         p.await_event("begin")
     assert world.sublet("set", "quantum", "100ms").returncode == 0
@@ -162,7 +166,7 @@ def test_a_stopped_client_does_not_stop_the_others(make_world):
     stopped.await_event("filled")
     wait_for(lambda: world.clients()[stopped.pid]["idle"], 20, "it to be idle")  # so it holds no lock of the card
     stopped.send(signal.SIGSTOP)
-    others = [fill(world, seed, mib=60) for seed in ("1", "2")]
+    others = [fill(world, seed, "--ms", "200", mib=60) for seed in ("1", "2")]
     wait_for(lambda: "overdue" in world.clients()[stopped.pid]["flags"], 30, "the stopped client to be overdue")
     rounds = [len(p.events("round")) for p in others]
     wait_for(lambda: all(len(p.events("round")) >= n + 2 for p, n in zip(others, rounds)), 60, "the others to go on")
