@@ -38,7 +38,7 @@ def test_two_users_take_turns_on_a_session_of_all_users(machine):
     programs = [machine.start([*as_user(uid), SUBLET, "run", sim, "--daemon", place, "--", JOB, "140MiB", "1", "3", ".3"])
                 for uid in (ALICE, BOB)]
     assert all("done" in p.ok().out() for p in programs)
-    gpu = machine.status("--daemon", place)["gpus"][0]
+    gpu = machine.status(place)["gpus"][0]
     assert gpu["handoffs"] > 0
     machine.sublet("stop", "--daemon", place)
     assert daemon.wait() == 0

@@ -56,7 +56,7 @@ class Machine(world_module.World):
         return self.start([*as_user(uid, groups=groups), os.path.join(BUILD, "programs", name), *args], **env)
 
     def status_of(self, directory):
-        return self.status("--daemon", directory)
+        return self.status(directory)
 
     def run_as(self, uid, argv, groups=(), **env):
         merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}

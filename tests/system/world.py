@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -328,13 +329,20 @@ class World:
 
     # ---- looking ----
 
-    def status(self, *args):
-        for _ in range(3):
-            done = self.sublet("status", "--json", *args)
-            if "did not answer within" not in done.stderr:  # the whole machine may have paused
-                break
-        assert done.returncode == 0, f"sublet status: {done.returncode}: {done.stderr}"
-        return json.loads(done.stdout)
+    def status(self, directory=None):
+        """Returns what `sublet status --json` prints, without the names of users. Asks the daemon itself, because tests ask
+        often, and a process for each question costs more than the answer."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(GENEROUS_S)
+            try:
+                s.connect(os.path.join(directory or self.dir, "control.sock"))
+                s.sendall(b'{"order":"status"}\n')
+                with s.makefile("rb") as f:
+                    answer = f.readline()
+            except OSError as error:
+                raise AssertionError(f"no status: {error}") from None
+        assert answer.endswith(b"\n"), "the daemon ended while it was asked"
+        return json.loads(answer)
 
     def status_text(self):
         try:
