@@ -134,6 +134,19 @@ static void running_stand(struct running *run)
         run->counted_ns = clock_now_ns();
 }
 
+/* Releases the memory while memory of the process becomes a file, so that no written byte is lost. */
+static void running_pause(struct running *run)
+{
+        running_look(run);
+        if (run->unmapped)
+                return;
+        managed_drop(&run->hold);
+        running_let_go(run);
+        run->hold.epoch++;
+        while (space_sharing() && !context_cancelled(run->context))
+                space_share_nap();
+}
+
 static bool running_cancelled(void *context)
 {
         struct running *run = context;
@@ -147,6 +160,8 @@ static bool running_cancelled(void *context)
         }
         if (channel_stops())
                 running_stand(run);
+        if (unlikely(space_sharing()))
+                running_pause(run);
         return run->unmapped || context_cancelled(run->context);
 }
 

@@ -51,10 +51,10 @@ void memory_allow(CUcontext c, uint32_t devices)
 static CUresult physical_for(unsigned device, uint64_t bytes, enum physical_origin origin,
                              struct physical **ret)
 {
-        CUresult r = physical_new(device, bytes, false, ret);
+        CUresult r = physical_new(device, bytes, ret);
 
         if (r == CUDA_ERROR_OUT_OF_MEMORY && pools_release(device))
-                r = physical_new(device, bytes, false, ret);
+                r = physical_new(device, bytes, ret);
         if (r != CUDA_SUCCESS) {
                 trace_card(device);
                 return r;

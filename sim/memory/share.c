@@ -1,13 +1,45 @@
 /* share.c: memory handles as file descriptors, for other processes. One process at a time is
  * charged for the memory: the creator while it holds the memory, later a process that has imported
  * it. */
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "sim/call/objects.h"
 #include "sim/space/space.h"
+
+/* After this time memory is shared even if work still uses it. */
+#define SHARE_PATIENCE_NS (2 * NSEC_PER_SEC)
+
+/* A program may export memory while kernels write to it. They pause until it is a file. */
+static int export_file(CUmemGenericAllocationHandle handle)
+{
+        const uint64_t end_ns = clock_now_ns() + SHARE_PATIENCE_NS;
+        int r;
+
+        space_share_begin();
+        for (;;) {
+                struct physical *p;
+
+                space_lock();
+                p = handle_find(handle);
+                if (!p || !(p->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+                        r = -EINVAL;
+                else
+                        r = clock_now_ns() < end_ns ? physical_share_unused(p) : physical_share(p);
+                if (r == 0)
+                        r = physical_export(p);
+                space_unlock();
+                if (r != -EBUSY)
+                        break;
+                space_share_nap();
+        }
+        space_share_end();
+        return r;
+}
 
 EXPORT CUresult cuMemExportToShareableHandle(void *shareable_handle,
                                              CUmemGenericAllocationHandle handle,
@@ -15,18 +47,13 @@ EXPORT CUresult cuMemExportToShareableHandle(void *shareable_handle,
                                              unsigned long long flags)
 {
         CUresult r = api_enter(__func__, API_ANY, NULL);
-        struct physical *p;
-        int fd = -1;
+        int fd;
 
         if (r != CUDA_SUCCESS)
                 return r;
         if (!shareable_handle || flags || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
                 return CUDA_ERROR_INVALID_VALUE;
-        space_lock_shared();
-        p = handle_find(handle);
-        if (p && (p->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
-                fd = physical_export(p);
-        space_unlock();
+        fd = export_file(handle);
         if (fd < 0)
                 return CUDA_ERROR_INVALID_VALUE;
         *(int *)shareable_handle = fd;

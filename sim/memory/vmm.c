@@ -162,8 +162,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                 return CUDA_ERROR_INVALID_VALUE;
         r = prop_is_host(prop)
                     ? physical_new_host(size, &p)
-                    : physical_new((unsigned)prop->location.id, size,
-                                   prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE, &p);
+                    : physical_new((unsigned)prop->location.id, size, &p);
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;

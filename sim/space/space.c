@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/macros.h"
@@ -20,12 +21,14 @@
  * smaller one is enough. */
 #define REGION_MOST  (UINT64_C(16) << 40)
 #define REGION_LEAST (UINT64_C(16) << 30)
+#define SHARE_NAP_NS 100000
 
 static struct {
         pthread_rwlock_t lock;
         uint64_t start, end, next;
         struct table reservations, ranges;
         _Atomic uint64_t unmappings;
+        _Atomic unsigned sharing; /* number of threads that turn memory into files */
 } space = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
 /* ---- tables ---- */
@@ -289,6 +292,28 @@ uint64_t space_unmappings(void)
         return atomic_load_explicit(&space.unmappings, memory_order_relaxed);
 }
 
+void space_share_begin(void)
+{
+        atomic_fetch_add(&space.sharing, 1);
+}
+
+void space_share_end(void)
+{
+        atomic_fetch_sub(&space.sharing, 1);
+}
+
+bool space_sharing(void)
+{
+        return atomic_load_explicit(&space.sharing, memory_order_relaxed) > 0;
+}
+
+void space_share_nap(void)
+{
+        const struct timespec nap = {.tv_nsec = SHARE_NAP_NS};
+
+        (void)nanosleep(&nap, NULL);
+}
+
 struct range *space_pin(uint64_t address, unsigned device, bool write)
 {
         uint8_t need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
@@ -312,7 +337,9 @@ struct range *space_pin(uint64_t address, unsigned device, bool write)
 #define SHARED_NAME "simcuda-%u" /* name of a file with memory of that card */
 #define HOST_NAME   "simcuda-host"
 
-CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret)
+/* Memory is a file only once another process is to have it: the pages of a file are small, and
+ * making them would be the most expensive part of a restore. */
+CUresult physical_new(unsigned device, uint64_t bytes, struct physical **ret)
 {
         struct physical *p = calloc(1, sizeof(*p));
 
@@ -321,19 +348,8 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
         p->fd = -1;
         if (managed_charge(device, bytes) < 0)
                 goto free_object;
-        if (shareable) {
-                char name[sizeof(SHARED_NAME) + 10];
-
-                (void)snprintf(name, sizeof(name), SHARED_NAME, session_card(sim.session, device));
-                p->fd = memfd_create(name, MFD_CLOEXEC);
-                if (p->fd < 0 || ftruncate(p->fd, (off_t)bytes) < 0 || flock(p->fd, LOCK_EX) < 0)
-                        goto uncharge;
-                p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, p->fd,
-                             0);
-        } else {
-                p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        }
+        p->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p->at == MAP_FAILED)
                 goto uncharge;
         /* Neither a child nor a core dump gets the card's memory. */
@@ -348,16 +364,12 @@ CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct ph
         return CUDA_SUCCESS;
 
 uncharge:
-        if (p->fd >= 0)
-                (void)close(p->fd);
         session_uncharge(sim.session, device, bytes);
 free_object:
         free(p);
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A kernel that writes during the copy writes to the old or to the new pages. As with the driver,
- * the program must wait for work in flight before it makes a handle. */
 int physical_share(struct physical *p)
 {
         char name[sizeof(SHARED_NAME) + 10];
@@ -386,6 +398,22 @@ close_file:
         if (fd >= 0)
                 (void)close(fd);
         return -ENOMEM;
+}
+
+static bool physical_used(const struct physical *p)
+{
+        for (size_t i = 0; i < space.ranges.count; i++) {
+                const struct range *r = (const struct range *)space.ranges.span[i];
+
+                if (r->physical == p && atomic_load(&r->pins) > 1)
+                        return true;
+        }
+        return atomic_load(&p->pins) > 1 + p->maps; /* unmapped, but still in use */
+}
+
+int physical_share_unused(struct physical *p)
+{
+        return p->fd < 0 && physical_used(p) ? -EBUSY : physical_share(p);
 }
 
 CUresult physical_new_host(uint64_t bytes, struct physical **ret)

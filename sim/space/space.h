@@ -31,7 +31,7 @@ struct physical {
         struct physical *next_imported;
         CUmemAllocationProp prop;
         struct physical *next; /* next in the list of the program's handles */
-        int fd;                /* the file of shareable memory and of host memory; otherwise -1 */
+        int fd;                /* the file of shared memory and of host memory; otherwise -1 */
 };
 
 enum range_kind { RANGE_DEVICE, RANGE_VMM, RANGE_HOST, RANGE_MANAGED };
@@ -101,6 +101,14 @@ size_t space_range_lower(uint64_t address);
 /* Returns the number of unmappings. When it changes, a running kernel checks its ranges. */
 uint64_t space_unmappings(void);
 
+/* From space_share_begin() to space_share_end() running kernels release their memory and wait, so
+ * that it can become a file. The caller holds no lock. */
+void space_share_begin(void);
+void space_share_end(void);
+bool space_sharing(void);
+/* Waits a moment: a kernel until space_sharing() is false, the sharing thread for the kernels. */
+void space_share_nap(void);
+
 /* Pins the range at the address for use by a device; NULL: no range, or no access for the
  * device. */
 struct range *space_pin(uint64_t address, unsigned device, bool write);
@@ -108,16 +116,18 @@ void space_unpin(struct range *r);
 
 /* Allocates memory of a card, charged to this process. CUDA_ERROR_OUT_OF_MEMORY: the card or the
  * machine is full. */
-CUresult physical_new(unsigned device, uint64_t bytes, bool shareable, struct physical **ret);
+CUresult physical_new(unsigned device, uint64_t bytes, struct physical **ret);
 /* Allocates host memory that a card uses over the bus. */
 CUresult physical_new_host(uint64_t bytes, struct physical **ret);
 /* Imports memory that another process made; the caller keeps fd. The maker is charged while it
  * holds the memory. After that, a process that has imported the memory is charged. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
-/* Turns memory into a file with the same contents, unless it is a file already. Returns 0, -errno.
- * Needs the space lock. */
+/* Turns memory into a file with the same contents, unless it is a file already. Work that writes to
+ * the memory meanwhile may lose its bytes. Returns 0, -errno. Needs the space lock. */
 int physical_share(struct physical *p);
-/* Returns a descriptor of shareable memory for another process, or -errno. */
+/* Does the same once no work uses the memory; -EBUSY: some does. Needs the space lock. */
+int physical_share_unused(struct physical *p);
+/* Returns a descriptor of shared memory for another process, or -errno. */
 int physical_export(const struct physical *p);
 /* Drops a handle. Needs the space lock. */
 void physical_drop(struct physical *p);
