@@ -304,6 +304,9 @@ struct fragment {
 struct block;
 struct run;
 
+#define TIMER_READS  64U    /* readings of the time in a step that show that the warp waits */
+#define TIMER_NAP_NS 50000U /* sleep of a kernel that waits for a time */
+
 struct warp {
         /* Registers and lanes of the current instruction. The operations of ops.def use only these
          * fields. */
@@ -313,7 +316,8 @@ struct warp {
         struct fragment current; /* the running fragment, which is not in `fragment` */
         uint32_t limit;          /* instruction at which the next fragment of the frame waits */
         bool yield;              /* the current fragment has ended, or is blocked or asleep */
-        bool asleep;             /* the last step ended in nanosleep */
+        bool asleep;             /* the last step ended in nanosleep, or only read the time */
+        uint32_t timer_reads;    /* in this step */
         struct frame *root;
         struct block *block;
         struct run *run;
@@ -352,7 +356,7 @@ struct run {
         uint32_t threads, warps;
         uint32_t shared_bytes, dynamic_start;
         uint64_t timer_reads;
-        uint32_t sleep_ns;              /* the shortest nanosleep of this pass */
+        uint32_t sleep_ns;              /* the shortest sleep of this pass */
         struct range *range;            /* cached range of each memory instruction */
         uint64_t epoch;                 /* epoch of the memory for which the ranges are valid */
         uint32_t (*tid)[3][WARP_LANES]; /* thread indices of each warp */

@@ -23,7 +23,6 @@
 #define PASSES_ALONE    4 /* passes in which no block ends before more blocks start */
 /* A kernel that executes fewer instructions between two readings of the time counts as waiting. */
 #define TIMER_SHARE 32
-#define NAP_NS      (50 * NSEC_PER_USEC)
 
 static lane_op *const *lanes_for_this_machine(void)
 {
@@ -166,7 +165,7 @@ static void nap(struct run *run, const struct pass *pass)
         if (pass->steps && pass->asleep == pass->steps)
                 ns = MIN((uint64_t)run->sleep_ns, NSEC_PER_MSEC);
         else if (run->timer_reads * TIMER_SHARE > pass->instructions)
-                ns = NAP_NS;
+                ns = TIMER_NAP_NS;
         if (ns) {
                 struct timespec ts = {.tv_nsec = (long)ns};
 

@@ -419,6 +419,19 @@ static uint64_t timer(const struct run *run)
                                            : clock_now_ns();
 }
 
+/* A warp that reads the time so often in a step waits for it. To compute meanwhile would only take
+ * the processor from other programs, so its step ends as in nanosleep. */
+static void read_time(struct warp *w)
+{
+        w->run->timer_reads++;
+        if (++w->timer_reads < TIMER_READS)
+                return;
+        w->run->sleep_ns = MIN(w->run->sleep_ns, TIMER_NAP_NS);
+        w->asleep = true;
+        w->yield = true;
+        w->current.pc++;
+}
+
 static void put32(const struct warp *w, const struct ptx_insn *in, uint32_t v)
 {
         uint32_t *d = slot(w, in->r[0]);
@@ -522,8 +535,8 @@ void warp_special(struct warp *w, const struct ptx_insn *in)
                 break;
         case SPECIAL_CLOCK:
         case SPECIAL_GLOBALTIMER_LO:
-                run->timer_reads++;
                 put32(w, in, (uint32_t)timer(run));
+                read_time(w);
                 break;
         case SPECIAL_CLOCK_HI:
         case SPECIAL_GLOBALTIMER_HI:
@@ -531,8 +544,8 @@ void warp_special(struct warp *w, const struct ptx_insn *in)
                 break;
         case SPECIAL_CLOCK64:
         case SPECIAL_GLOBALTIMER:
-                run->timer_reads++;
                 put64(w, in, timer(run));
+                read_time(w);
                 break;
         case SPECIAL_DYNAMIC_SMEM_SIZE:
                 put32(w, in, l->dynamic_shared_bytes);

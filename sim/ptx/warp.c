@@ -219,6 +219,7 @@ uint32_t warp_step(struct warp *w, lane_op *const *lanes, uint32_t budget)
         bool apart = w->fragments_n > 1;
 
         w->asleep = false;
+        w->timer_reads = 0;
         while (budget && !w->run->failed && !w->asleep) {
                 uint32_t share = apart ? MIN(budget, (uint32_t)TURN_BUDGET) : 0, used;
 

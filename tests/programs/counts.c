@@ -30,7 +30,7 @@
 static const char text[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                            ".visible .entry count(.param .u64 host, .param .u64 word)\n"
                            "{\n"
-                           ".reg .u64 %h, %w;\n"
+                           ".reg .u64 %h, %w, %t;\n"
                            ".reg .u32 %n, %m, %end;\n"
                            ".reg .pred %more;\n"
                            "ld.param.u64 %h, [host];\n"
@@ -44,6 +44,7 @@ static const char text[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                            "st.volatile.global.u32 [%w], %m;\n"
                            "ld.volatile.global.u32 %end, [%h+4];\n"
                            "setp.eq.u32 %more, %end, 0;\n"
+                           "mov.u64 %t, %globaltimer;\n" /* the simulator slows such loops */
                            "@%more bra LOOP;\n"
                            "ret;\n"
                            "}\n";
