@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from campaign import LONG
 from test_oversubscription import check_contents, fill, touch
 from world import MIB, PATIENCE, wait_for
 
@@ -307,7 +308,7 @@ def test_a_drain_waits_for_threads_that_submit_while_they_end(contested):
                                 "--until", contested.path("end"))
     subject.await_event("filled")
     other = fill(contested, 48, "9")
-    together_until(contested, [subject, other], lambda: contested.handoffs() >= 20, "hand-offs")
+    together_until(contested, [subject, other], lambda: contested.handoffs() >= (20 if LONG else 10), "hand-offs")
     check_contents(contested, [other])
     assert contested.check_sums(subject) >= 2
     assert not contested.traced("drain_failed")

@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from campaign import LONG
 from faults import FaultWorld, Scenario
 from wireclient import MAGIC, encode, order
 from world import wait_for
 
 AT_ONCE = min(8, 2 * os.cpu_count())  # more than the processors, because a scenario mostly waits
 SEEDS = ([int(os.environ["FAULT_SEED"])] if os.environ.get("FAULT_SEED") else
-         list(range(int(os.environ.get("FAULT_SEEDS", "60")))))
+         list(range(int(os.environ.get("FAULT_SEEDS", "60" if LONG else "36")))))  # 36: three of each kind
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from world import LIBRARY, MIB, NO_PYTHON, end_fills, go_on, wait_for
 OOM = 2
 
 
-def fill(world, seed, mib=80, **env):
-    return world.program("fill", "--bytes", f"{mib}MiB", "--block", "8MiB", "--seed", seed, "--until", world.path("end"),
-                         "--ms", "2", **env)
+def fill(world, seed, mib=80, block="8MiB", pause="2", **env):
+    return world.program("fill", "--bytes", f"{mib}MiB", "--block", block, "--seed", seed, "--until", world.path("end"),
+                         "--ms", pause, **env)
 
 
 @pytest.mark.parametrize("fault", [
@@ -24,13 +24,15 @@ def fill(world, seed, mib=80, **env):
     "cuStreamCreateWithPriority:2:2",
     "cuEventCreate:3:2",
 ])
-def test_a_failed_call_of_the_library_is_repeated(shared, fault):
-    programs = [fill(shared, "1", SIMCUDA_FAIL=fault), fill(shared, "2", SIMCUDA_FAIL=fault)]
+def test_a_failed_call_of_the_library_is_repeated(make_world, fault):
+    world = make_world(memory="64MiB")
+    world.start_daemon(config={"quantum": "100ms", "unevictable_share": "10%"})
+    programs = [fill(world, seed, 40, "4MiB", SIMCUDA_FAIL=fault) for seed in ("1", "2")]
     for p in programs:
         p.await_event("filled")
-    wait_for(lambda: shared.handoffs() >= 6, 60, "six hand-offs")
+    wait_for(lambda: world.handoffs() >= 6, 60, "six hand-offs")
     go_on(programs)
-    end_fills(shared, *programs)
+    end_fills(world, *programs)
 
 
 @pytest.mark.parametrize("fault", ["cuModuleLoadData:1:2,cuLaunchKernel:3:2", "cuDevicePrimaryCtxRetain:1:2"])
@@ -103,7 +105,7 @@ def test_a_failed_call_in_a_capture_is_not_repeated(shared):
 @pytest.mark.freeze("park")  # without a second context the accounts equal the card's figures
 def test_the_capacity_follows_the_memory_of_a_foreign_program(shared):
     """The capacity shrinks by the foreign program's memory; programs that no longer fit beside it take turns."""
-    programs = [fill(shared, seed, mib=40) for seed in ("1", "2")]
+    programs = [fill(shared, seed, mib=40, pause="20") for seed in ("1", "2")]
     for p in programs:
         p.await_event("filled")
     go_on(programs)

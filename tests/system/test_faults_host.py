@@ -21,7 +21,7 @@ def small(make_world):
     return world
 
 
-def fill(world, seed, size, pause="2"):
+def fill(world, seed, size, pause="20"):
     return world.program("fill", "--bytes", size, "--block", "2MiB", "--seed", seed, "--ms", pause, "--until",
                          world.path("end"))
 

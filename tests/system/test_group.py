@@ -110,7 +110,7 @@ def test_ranks_told_to_be_in_no_group_wait_for_each_other(make_world):
     """Each job holds one GPU, and its rank there cannot be drained, because it waits for the other rank."""
     world = start(make_world(memory="64MiB", gpus=2), unevictable_share="25%", grace="500ms")
     programs = two_jobs(world, "torchrun", in_order=True, SUBLET_GROUP="none")
-    time.sleep(8 * PATIENCE)
+    time.sleep(4 * PATIENCE)
     assert [len(p.events("round")) for p in programs] == [0, 0, 0, 0], "\n".join(p.report() for p in programs)
 
 

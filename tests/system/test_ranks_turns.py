@@ -167,7 +167,7 @@ def test_ranks_that_fit_share_an_exclusive_card_as_one_program(small):
         return small.clients()[program.pid]["gpu_time_s"]
 
     began = [time_of(p) for p in programs]
-    wait_for(lambda: sum(time_of(p) - t for p, t in zip(programs, began)) >= 9, GENEROUS_S, "turns", report=small.status_text)
+    wait_for(lambda: sum(time_of(p) - t for p, t in zip(programs, began)) >= 5, GENEROUS_S, "turns", report=small.status_text)
     first, second, third = [time_of(p) - t for p, t in zip(programs, began)]
     assert 0.7 < third / max(first, second) < 1.4, (first, second, third)
     together_until(small, programs, lambda: True, "the end")
