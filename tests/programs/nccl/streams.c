@@ -411,7 +411,7 @@ static size_t for_graph(const struct rank *r, struct operation *o)
         return ARRAY_SIZE(whats);
 }
 
-/* A graph of operations, launched ten times with other inputs. */
+/* A graph of operations, launched three times or more with other inputs. */
 void check_graph(struct rank *r)
 {
         for (int grouped = 0; grouped < 2; grouped++) {
@@ -419,7 +419,7 @@ void check_graph(struct rank *r)
                 size_t n = for_graph(r, o);
                 CUgraphExec exec = capture(r, o, n, grouped);
 
-                for (uint64_t round = 0; round < 10; round++) {
+                for (uint64_t round = 0; round < 3 * (uint64_t)settings.rounds; round++) {
                         for (size_t i = 0; i < n; i++)
                                 operation_refill(&o[i], round * 100 + i);
                         at("launching the graph, round %llu", (unsigned long long)round);
