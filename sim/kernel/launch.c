@@ -134,7 +134,7 @@ static void running_stand(struct running *run)
         run->counted_ns = clock_now_ns();
 }
 
-/* Releases the memory while memory of the process becomes a file, so that no written byte is lost. */
+/* Releases the memory while memory of the process becomes a file: no written byte is lost. */
 static void running_pause(struct running *run)
 {
         running_look(run);

@@ -26,7 +26,8 @@ static int export_file(CUmemGenericAllocationHandle handle)
 
                 space_lock();
                 p = handle_find(handle);
-                if (!p || !(p->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+                if (!p ||
+                    !(p->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
                         r = -EINVAL;
                 else
                         r = clock_now_ns() < end_ns ? physical_share_unused(p) : physical_share(p);

@@ -160,9 +160,8 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                 return r;
         if (!handle || size == 0 || !aligned(size) || flags)
                 return CUDA_ERROR_INVALID_VALUE;
-        r = prop_is_host(prop)
-                    ? physical_new_host(size, &p)
-                    : physical_new((unsigned)prop->location.id, size, &p);
+        r = prop_is_host(prop) ? physical_new_host(size, &p)
+                               : physical_new((unsigned)prop->location.id, size, &p);
         if (r != CUDA_SUCCESS)
                 return r;
         p->prop = *prop;

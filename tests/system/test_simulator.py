@@ -4,12 +4,13 @@ says there."""
 import os
 import pty
 import subprocess
+import sys
 
 import pytest
 
 import others
 from others import BUILD, as_user
-from world import World, wait_for
+from world import NO_PYTHON, World, wait_for
 
 SUBLET = os.path.join(BUILD, "sublet")
 JOB = os.path.join(BUILD, "sublet-demo-job")
@@ -72,3 +73,100 @@ def test_env_speaks_to_a_terminal_and_doctor_knows_the_simulator_afterwards(mach
     assert 'eval "$(sublet env' in done.stderr and "    unset " in done.stderr and " LD_PRELOAD " in done.stderr
     assert "musl programs then run unshared" in done.stderr
     assert "sublet doctor names those" in machine.sublet("help", "env").stdout
+
+
+WRITER = r"""
+import ctypes, os, sys, time
+cu = ctypes.CDLL("libcuda.so.1")
+def call(name, *a):
+    r = getattr(cu, name)(*a)
+    assert r == 0, (name, r)
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+class Prop(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", Location), ("meta", ctypes.c_void_p), ("flags", ctypes.c_ubyte * 8)]
+class Access(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+u64, MIB2 = ctypes.c_uint64, 2 << 20
+call("cuInit", 0)
+context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+call("cuModuleLoadData", ctypes.byref(module), open(sys.argv[1], "rb").read() + b"\0")
+call("cuModuleGetFunction", ctypes.byref(function), module, b"count")
+prop = Prop(type=1, handles=1, location=Location(1, 0))
+access = Access(Location(1, 0), 3)
+def mapped(handle):
+    at = u64()
+    call("cuMemAddressReserve", ctypes.byref(at), ctypes.c_size_t(MIB2), ctypes.c_size_t(0), u64(0), u64(0))
+    call("cuMemMap", at, ctypes.c_size_t(MIB2), ctypes.c_size_t(0), handle, u64(0))
+    call("cuMemSetAccess", at, ctypes.c_size_t(MIB2), ctypes.byref(access), ctypes.c_size_t(1))
+    return at
+def word(at):
+    v = ctypes.c_uint32()
+    call("cuMemcpyDtoHAsync_v2", ctypes.byref(v), at, ctypes.c_size_t(4), side)
+    call("cuStreamSynchronize", side)
+    return v.value
+flag, device = ctypes.c_void_p(), u64()
+call("cuMemHostAlloc", ctypes.byref(flag), ctypes.c_size_t(4096), 2)
+end = ctypes.c_uint32.from_address(flag.value + 4)
+count = ctypes.c_uint32.from_address(flag.value)
+call("cuMemHostGetDevicePointer_v2", ctypes.byref(device), flag, 0)
+side, stream = ctypes.c_void_p(), ctypes.c_void_p()
+call("cuStreamCreate", ctypes.byref(side), 1)
+call("cuStreamCreate", ctypes.byref(stream), 1)
+for _ in range(20):
+    handle, again, fd = u64(), u64(), ctypes.c_int()
+    call("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(MIB2), ctypes.byref(prop), u64(0))
+    at = mapped(handle)
+    call("cuMemsetD8_v2", at, 0, ctypes.c_size_t(MIB2))
+    call("cuCtxSynchronize")
+    end.value = count.value = 0
+    a, b = u64(device.value), u64(at.value)
+    params = (ctypes.c_void_p * 2)(ctypes.addressof(a), ctypes.addressof(b))
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, params, None)
+    while count.value < 1000: time.sleep(0.001)
+    call("cuMemExportToShareableHandle", ctypes.byref(fd), handle, 1, u64(0))
+    call("cuMemImportFromShareableHandle", ctypes.byref(again), ctypes.c_void_p(fd.value), 1)
+    os.close(fd.value)
+    other = mapped(again)
+    seen = count.value
+    while count.value < seen + 1000: time.sleep(0.001)
+    end.value = 1
+    call("cuStreamSynchronize", stream)
+    assert word(at) == word(other) == count.value, (word(at), word(other), count.value)
+print("right")
+"""
+
+COUNT = """.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry count(.param .u64 host, .param .u64 word)
+{
+.reg .u64 %h, %w;
+.reg .u32 %n, %m, %end;
+.reg .pred %more;
+ld.param.u64 %h, [host];
+ld.param.u64 %w, [word];
+mov.u32 %n, 0;
+LOOP:
+add.u32 %n, %n, 1;
+ld.volatile.global.u32 %m, [%w];
+add.u32 %m, %m, 1;
+st.volatile.global.u32 [%w], %m;
+st.volatile.global.u32 [%h], %n;
+ld.volatile.global.u32 %end, [%h+4];
+setp.eq.u32 %more, %end, 0;
+@%more bra LOOP;
+ret;
+}
+"""
+
+
+@pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
+def test_memory_exported_under_a_kernel_that_writes_it_loses_no_byte(world):
+    """The kernel counts in memory that becomes a file meanwhile, and the count is the same in both mappings."""
+    for name, text in (("writer.py", WRITER), ("count.ptx", COUNT)):
+        with open(world.path(name), "w", encoding="ascii") as f:
+            f.write(text)
+    assert world.start([sys.executable, world.path("writer.py"), world.path("count.ptx")]).ok().out() == "right\n"
