@@ -3,7 +3,8 @@
  * round's number to the page. Before the round ends, a kernel waits in the page for the other
  * process's number; with `--how value` the stream waits, and no kernel. With `--how late` the first
  * process then waits for the second one, before a thread of it submits what the second one waits
- * for. --seed is 1 in one process and 2 in the other. */
+ * for. --seed is 1 in one process and 2 in the other. With --count 2 no process begins its first
+ * round before both have filled their memory. --ms is a pause after each round. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #define MOST_NS (MOST_S * UINT64_C(1000000000))
 #define PAGE    4096u
 #define LATE_US 200000 /* so long a thread does something else, before it submits more */
+#define FILLED  128    /* word of the page: the first process has memory; then the second's */
 
 static const char *const hows[] = {"kernel", "value", "late"};
 
@@ -82,6 +84,9 @@ int main(int argc, char **argv)
         TRY(cu.MemsetD32(late, 0, 1));
         TRY(cu.CtxSynchronize());
         program_say("filled", "\"side\":%d", (int)options.seed);
+        ((volatile uint32_t *)page)[FILLED + page_word] = 1;
+        while (options.count == 2 && !((volatile uint32_t *)page)[FILLED + 1 - page_word])
+                (void)usleep(1000);
         while (!last) {
                 uint64_t key = pattern_key(options.seed, round);
                 uint64_t next_key = pattern_key(options.seed, round + 1);
@@ -107,6 +112,10 @@ int main(int argc, char **argv)
                 } else if (!last) {
                         TRY(cu.StreamWriteValue32(b.stream, mine + 4, round, 0));
                         await(others + 4, round, late, b.stream);
+                }
+                if (options.ms > 0) {
+                        TRY(cu.StreamSynchronize(b.stream));
+                        (void)usleep((useconds_t)(options.ms * 1000));
                 }
         }
         program_say("round", "\"round\":%u,\"sum\":\"%016llx\"", round,

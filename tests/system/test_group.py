@@ -25,10 +25,13 @@ def rank_of(launcher, job, rank):
     return {name: value.format(job=job, rank=rank) for name, value in LAUNCHERS[launcher].items()}
 
 
-def pair_of(world, job, side, size, gpu=0, **env):
-    """Returns one of two programs of a job: each of its rounds ends when the other one has come as far."""
+def pair_of(world, job, side, size, gpu=0, meet=True, **env):
+    """Returns one of two programs of a job: each of its rounds ends when the other one has come as far. meet: the first
+    round begins when both have memory, and both pause after each one. Otherwise a program alone may wait for its job before
+    the daemon knows the rest of it. And a drain succeeds only by chance between two steps, if nothing is frozen."""
     return world.program("pair", "--bytes", f"{size}MiB", "--block", "4MiB", "--seed", side, "--sample",
-                         world.path(f"page-{job}"), "--until", world.path("end"), "--rounds", 2, "--gpu", gpu, **env)
+                         world.path(f"page-{job}"), "--until", world.path("end"), "--rounds", 2, "--gpu", gpu,
+                         *(("--count", 2, "--ms", 30) if meet else ()), **env)
 
 
 @pytest.fixture
@@ -87,7 +90,8 @@ def two_jobs(world, launcher, in_order=False, **env):
     """Starts two jobs with a rank on each of two GPUs. Each job is first on one GPU; in_order: and fills it first."""
     programs = []
     for job, side, gpu in ((1, 1, 0), (2, 2, 1), (2, 1, 0), (1, 2, 1)):
-        programs.append(pair_of(world, job, side, 40, gpu, **rank_of(launcher, job, side - 1), **env))
+        programs.append(pair_of(world, job, side, 40, gpu, not in_order, **rank_of(launcher, job, side - 1),
+                                **env))
         if in_order and len(programs) <= 2:
             programs[-1].await_event("filled")
     return programs
