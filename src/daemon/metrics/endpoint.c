@@ -283,7 +283,8 @@ static int listen_at(struct endpoint *e, socklen_t size)
         return r == 0 && listen(e->fd, SOMAXCONN) < 0 ? -errno : r;
 }
 
-static void on_log(void *userdata, const char *format, va_list list)
+__attribute__((format(printf, 2, 0))) static void on_log(void *userdata, const char *format,
+                                                         va_list list)
 {
         char text[256];
         int n = vsnprintf(text, sizeof(text), format, list);
