@@ -104,6 +104,14 @@ def test_results_are_right(roomy, ranks):
     wait_for(lambda: roomy.card()["used"] == 0, 20, "the card to be empty")
 
 
+def test_each_function_of_nccl_is_exported_under_both_names():
+    """A program that is linked with NCCL must not call the real library with a communicator of sublet's."""
+    listed = subprocess.run(["nm", "-D", "--defined-only", FRONT], stdout=subprocess.PIPE, text=True, timeout=GENEROUS_S, check=True)
+    exported = {line.split()[-1] for line in listed.stdout.splitlines()}
+    public = {name for name in exported if name.startswith("nccl")}
+    assert len(public) >= 50 and {name for name in exported if name.startswith("pnccl")} == {"p" + name for name in public}
+
+
 def test_a_long_mixture_of_operations_ends(roomy):
     """Two communicators in three streams, with and without groups, in the same order on all ranks."""
     p = checks(roomy, 3, "--only", "mixture", "--counts", "0,1,7,1000,9000", "--rounds", 8, "--seconds", 15 * PATIENCE)

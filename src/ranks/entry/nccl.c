@@ -16,11 +16,12 @@
 /* ncclGetVersion() returns it where there is no real NCCL. */
 #define VERSION 22809
 
-#define ENTRY(name, params)                                                    \
-        static ncclResult_t entry_##name params;                               \
+#define ENTRY_OF_TYPE(type, name, params)                                      \
+        static type entry_##name params;                                       \
         extern __typeof__(entry_##name) p##name                                \
                 __attribute__((alias("entry_" #name), visibility("default"))); \
-        ENTRY_RETURNING(ncclResult_t, name, params)
+        ENTRY_RETURNING(type, name, params)
+#define ENTRY(name, params) ENTRY_OF_TYPE(ncclResult_t, name, params)
 
 static ncclResult_t no_comm(const char *function)
 {
@@ -91,7 +92,7 @@ ENTRY(ncclGetVersion, (int *version))
         return real_nccl_is_there() ? real_nccl()->ncclGetVersion(version) : ncclSuccess;
 }
 
-static const char *entry_ncclGetErrorString(ncclResult_t result)
+ENTRY_OF_TYPE(const char *, ncclGetErrorString, (ncclResult_t result))
 {
         static const char *const texts[] = {"no error",
                                             "unhandled cuda error",
@@ -106,17 +107,12 @@ static const char *entry_ncclGetErrorString(ncclResult_t result)
         return (unsigned)result < ARRAY_SIZE(texts) ? texts[result] : "unknown result code";
 }
 
-static const char *entry_ncclGetLastError(ncclComm_t comm)
+ENTRY_OF_TYPE(const char *, ncclGetLastError, (ncclComm_t comm))
 {
         const ncclComm_t real = REAL_OF(comm);
 
         return real ? real_nccl()->ncclGetLastError(real) : comm_last_error();
 }
-
-extern __typeof__(entry_ncclGetErrorString) ncclGetErrorString, pncclGetErrorString
-        __attribute__((alias("entry_ncclGetErrorString"), visibility("default")));
-extern __typeof__(entry_ncclGetLastError) ncclGetLastError,
-        pncclGetLastError __attribute__((alias("entry_ncclGetLastError"), visibility("default")));
 
 ENTRY(ncclMemAlloc, (void **ptr, size_t size))
 {
