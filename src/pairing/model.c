@@ -377,7 +377,9 @@ static int own_folder(char *ret, size_t size)
         return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
 }
 
-/* The folder "models" beside this program. */
+/* The folder "models" beside this program. If this process may not enter the folder by its path,
+ * the daemon has started it in that folder (matcher.c).
+ */
 static int installed_folder(char *ret, size_t size)
 {
         ssize_t n = readlink("/proc/self/exe", ret, size - sizeof("/models"));
@@ -386,6 +388,8 @@ static int installed_folder(char *ret, size_t size)
                 return -errno;
         ret[n] = 0;
         (void)strcpy(strrchr(ret, '/'), "/models");
+        if (access(ret, F_OK) < 0 && errno == EACCES)
+                (void)strcpy(ret, "models");
         return 0;
 }
 

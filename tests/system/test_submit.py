@@ -356,8 +356,10 @@ def start_daemon_beside(world, folder, helper=None, config=None):
     if helper:
         (folder / PAIRING).write_text(HELPER.replace("{pairs}", helper))
         (folder / PAIRING).chmod(0o755)
-    for parent in (folder, *list(folder.parents)[:3]):  # root's helper runs as nobody
-        parent.chmod(0o755)
+    # Root's helper runs as nobody. It need not be able to enter the folders above its own, but Python opens a script by its
+    # whole path.
+    for entered in (folder, *list(folder.parents)[:3 if helper else 0]):
+        entered.chmod(0o755)
     world.start_daemon(binary=str(folder / "subletd"), config=config)
 
 

@@ -92,11 +92,18 @@ static void drop_rights(void)
         (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-static _Noreturn void become_helper(int fd, pid_t parent, const char *path)
+/* The helper starts in its own folder and finds its models from there, because the user nobody may
+ * not enter all folders above it. /root is such a folder.
+ */
+static _Noreturn void become_helper(int fd, pid_t parent, char *path)
 {
+        char *name = strrchr(path, '/');
         sigset_t none;
 
+        *name++ = '\0';
         oom_spare_no_more();
+        if (chdir(*path ? path : "/") < 0)
+                _exit(127);
         drop_rights();
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)sigemptyset(&none);
@@ -106,7 +113,7 @@ static _Noreturn void become_helper(int fd, pid_t parent, const char *path)
         closefrom(STDERR_FILENO + 1);
         (void)signal(SIGPIPE, SIG_DFL);
         (void)setenv("OMP_WAIT_POLICY", "PASSIVE", 1); /* or it would exec itself to set it */
-        (void)execl(path, PROGRAM, "serve", (char *)NULL);
+        (void)execl(name, PROGRAM, "serve", (char *)NULL);
         _exit(127);
 }
 
