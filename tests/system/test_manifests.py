@@ -128,7 +128,7 @@ def test_the_certificate_is_for_the_service_and_its_authority_signed_it(deploy, 
     hook = yaml.safe_load((folder / "authority.yaml").read_text())["webhooks"][0]
     authority = tmp_path / "ca.crt"
     authority.write_bytes(base64.b64decode(hook["clientConfig"]["caBundle"]))
-    subprocess.run(["openssl", "verify", "-CAfile", authority, "-verify_hostname", "sublet-webhook.sublet-system.svc",
+    subprocess.run(["openssl", "verify", "-x509_strict", "-CAfile", authority, "-verify_hostname", "sublet-webhook.sublet-system.svc",
                     folder / "tls.crt"], check=True, stdout=subprocess.DEVNULL)
     assert (folder / "tls.key").stat().st_mode & 0o077 == 0
 
@@ -160,8 +160,8 @@ def test_the_extender_cannot_stop_a_cluster(deploy):
     name = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
     assert extender["urlPrefix"] == f"https://{name}:{port['port']}" and extender["tlsConfig"]["serverName"] == name
     folder = deploy / "extender/certificate"
-    subprocess.run(["openssl", "verify", "-CAfile", folder / "ca.crt", "-verify_hostname", name, folder / "tls.crt"],
-                   check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["openssl", "verify", "-x509_strict", "-CAfile", folder / "ca.crt", "-verify_hostname", name,
+                    folder / "tls.crt"], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_the_extender_knows_the_schedulers_certificate_and_not_its_own_as_a_clients(deploy):
@@ -171,8 +171,8 @@ def test_the_extender_knows_the_schedulers_certificate_and_not_its_own_as_a_clie
     shown = base64.b64decode(the_only(documents, "Secret")["data"]["ca.crt"])
     assert shown == (folder / "ca.crt").read_bytes()
     for name, good in (("client", True), ("tls", False)):
-        done = subprocess.run(["openssl", "verify", "-CAfile", folder / "ca.crt", "-purpose", "sslclient", folder / f"{name}.crt"],
-                              check=False, capture_output=True)
+        done = subprocess.run(["openssl", "verify", "-x509_strict", "-CAfile", folder / "ca.crt", "-purpose", "sslclient",
+                               folder / f"{name}.crt"], check=False, capture_output=True)
         assert (done.returncode == 0) == good, name
     (extender,) = yaml.safe_load((deploy / "extender/scheduler.yaml").read_text())["extenders"]
     assert {"caFile", "certFile", "keyFile"} <= extender["tlsConfig"].keys()
