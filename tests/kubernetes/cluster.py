@@ -169,11 +169,12 @@ class Cluster:
     def _keys(self):
         keys = self.run / "keys"
         keys.mkdir()
-        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test", "-keyout",
-            keys / "ca.key", "-out", keys / "ca.crt")
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test", "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign", "-keyout", keys / "ca.key", "-out", keys / "ca.crt")
         run("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=api", "-keyout", keys / "api.key", "-out",
             keys / "api.csr")
-        (keys / "names").write_text(f"subjectAltName=IP:{NODE_IP},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes.default.svc")
+        (keys / "names").write_text(f"subjectAltName=IP:{NODE_IP},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes.default.svc\n"
+                                    "authorityKeyIdentifier=keyid\n")
         run("openssl", "x509", "-req", "-in", keys / "api.csr", "-CA", keys / "ca.crt", "-CAkey", keys / "ca.key",
             "-CAcreateserial", "-days", "2", "-extfile", keys / "names", "-out", keys / "api.crt")
         run("openssl", "genrsa", "-out", keys / "accounts.key", "2048")

@@ -163,7 +163,8 @@ def check_webhook():
     """The webhook answers with a certificate, as on a node."""
     certificate, key = "/tmp/tls.crt", "/tmp/tls.key"
     run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "1", "-subj", "/CN=webhook",
-        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate)
+        "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=critical,keyCertSign,digitalSignature",
+        "-keyout", key, "-out", certificate)
     trust = ssl.create_default_context(cafile=certificate)
     webhook = subprocess.Popen(["sublet-webhook", "--listen", "127.0.0.1:8443", "--certificate", certificate, "--key", key])
 

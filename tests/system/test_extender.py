@@ -21,7 +21,7 @@ import trained  # noqa: E402
 from extender import Extender, node, pod, request_of  # noqa: E402
 from kubelet import ClusterServer  # noqa: E402
 from webhook import Authority  # noqa: E402
-from world import PATIENCE, cpu_s  # noqa: E402
+from world import GENEROUS_S, PATIENCE, cpu_s, wait_for  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not os.path.exists(tools.PROGRAM) or not os.path.exists(trained.PAIRING),
                                 reason="sublet-extender is not built (no libxgboost or LEMON)")
@@ -468,7 +468,9 @@ def test_with_a_client_ca_only_its_clients_may_ask_and_all_may_probe(start, tmp_
     status, body = ask("POST", "/filter", client)
     assert status == 200 and json.loads(body)["NodeNames"] == ["a"]
     assert ask("POST", "/prioritize", client)[0] == 200
-    for shown in (None, other.sign(purpose="clientAuth"), (certificate, key), ours.sign(purpose="clientAuth", days=-1)):
+    expired, since = ours.sign(purpose="clientAuth", days=0), time.time()
+    wait_for(lambda: time.time() > since + 1, GENEROUS_S, "the certificate to expire")  # its end is a whole second
+    for shown in (None, other.sign(purpose="clientAuth"), (certificate, key), expired):
         for path in ("/filter", "/prioritize"):
             status, body = ask("POST", path, shown)
             assert status == 403 and b"only clients with a certificate that its --client-ca has signed" in body, (shown, body)

@@ -32,14 +32,15 @@ class Authority:
         self.folder, self.serial = folder, 0
         self.certificate = folder / "ca.crt"
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 2, "-subj", "/CN=ca",
-                "-keyout", folder / "ca.key", "-out", self.certificate)
+                "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-keyout", folder / "ca.key", "-out", self.certificate)
 
     def sign(self, key_type=("ec", "-pkeyopt", "ec_paramgen_curve:P-256"), purpose=None, days=1):
         """Returns the paths of a new certificate and its key. purpose: what it may be used for only."""
         self.serial += 1
         certificate, key, request = (self.folder / f"{self.serial}.{end}" for end in ("crt", "key", "csr"))
         names = self.folder / "names"
-        names.write_text("subjectAltName=DNS:localhost,DNS:sublet-webhook.sublet.svc,IP:127.0.0.1\n" +
+        names.write_text("subjectAltName=DNS:localhost,DNS:sublet-webhook.sublet.svc,IP:127.0.0.1\n"
+                         "authorityKeyIdentifier=keyid\n" +
                          (f"extendedKeyUsage={purpose}\n" if purpose else ""))
         openssl("req", "-newkey", *key_type, "-nodes", "-subj", "/CN=sublet-webhook", "-keyout", key, "-out", request)
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.folder / "ca.key",
