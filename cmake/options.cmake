@@ -19,10 +19,11 @@ if(NOT DEFINED CACHE{SUBLET_PYTHON_DIR})
   execute_process(
     COMMAND /usr/bin/python3 -c "import site; print(next(p[len('${CMAKE_INSTALL_PREFIX}/'):] for p in site.getsitepackages() if p.startswith('${CMAKE_INSTALL_PREFIX}/lib/')))"
     OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  if(NOT folder)
-    set(folder ${CMAKE_INSTALL_DATADIR}/sublet)
+  if(folder)
+    set(SUBLET_PYTHON_DIR ${folder} CACHE STRING "sublet.py")
+  else()
+    set(SUBLET_PYTHON_DIR ${CMAKE_INSTALL_DATADIR}/sublet) # not in the cache: python3 may be installed later
   endif()
-  set(SUBLET_PYTHON_DIR ${folder} CACHE STRING "sublet.py")
 endif()
 
 set(CMAKE_C_STANDARD 17)
