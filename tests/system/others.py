@@ -58,8 +58,9 @@ def _copy():
         return None
     copy = tempfile.mkdtemp(prefix="slt-others-", dir="/tmp")
     os.chmod(copy, 0o755)
-    for name in ("sublet", "subletd", "libsublet.so", "sim", "programs"):
-        _readable(os.path.join(world.BUILD, name), os.path.join(copy, "build", name))
+    for name in ("sublet", "subletd", "libsublet.so", "sublet-demo-job", "sublet_spank.so", "sim", "programs"):
+        if os.path.exists(os.path.join(world.BUILD, name)):  # a build may leave the plugin of Slurm out
+            _readable(os.path.join(world.BUILD, name), os.path.join(copy, "build", name))
     for name in ("src/wire", "tests/system"):
         _readable(os.path.join(world.ROOT, name), os.path.join(copy, name))
     return copy

@@ -7,11 +7,10 @@ import shutil
 import socket
 import subprocess
 
-import others
-from world import BUILD, GENEROUS_S, wait_for
+from others import BUILD  # other users must reach the plugin, and the library beside it
+from world import GENEROUS_S, wait_for
 
-PLUGIN = os.path.join(BUILD, "sublet_spank.so")
-LIBRARY = os.path.join(others.BUILD, "libsublet.so")  # other users must reach it
+PLUGIN, LIBRARY = (os.path.join(BUILD, name) for name in ("sublet_spank.so", "libsublet.so"))
 FREEZER = "/sys/fs/cgroup/freezer"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scancel", "squeue")
 
@@ -61,6 +60,16 @@ CGROUP = f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={os.path.dirname(FREEZER)}\n
 GRES = "Name=gpu File=/dev/null\nName=shard Count=4\n"
 
 
+def _named():
+    """Returns the prefix of commands that submit jobs. slurmctld of Debian 13 stops for ten seconds if it cannot look up the name
+    of the machine that a job comes from. Then the commands and slurmd, whose jobs have steps, see the name localhost."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+        return []
+    except socket.gaierror:
+        return ["unshare", "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh"]
+
+
 def _free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -73,6 +82,7 @@ class Slurm:
         # A node's name is in the name of its cgroup, so that two tests do not meet there. All nodes are this machine.
         self.nodes = [f"n{world.session[-8:]}{chr(ord('a') + i)}" for i in range(nodes)]
         self.root = world.path("slurm")
+        self.named = _named()
         os.mkdir(self.root)
         os.chmod(world.root, 0o755)
         os.mkdir(os.path.join(self.root, "state"))
@@ -81,8 +91,7 @@ class Slurm:
         self.write("slurm.conf", CONF.format(root=self.root, controller=_free_port()) + lines)
         self.write("cgroup.conf", CGROUP)
         self.write("gres.conf", GRES)
-        self.write("plugstack.conf", f"required {PLUGIN} dir={world.dir} config={self.limits}"
-                   + (f" library={LIBRARY}\n" if others.BUILD != BUILD else "\n"))  # else the one beside the plugin
+        self.write("plugstack.conf", f"required {PLUGIN} dir={world.dir} config={self.limits}\n")
         with open(os.path.join(self.root, "munge.key"), "wb") as f:
             os.chmod(f.name, 0o400)
             f.write(os.urandom(1024))
@@ -91,7 +100,7 @@ class Slurm:
                      f"--pid-file={self.root}/munged.pid", f"--seed-file={self.root}/munged.seed", f"--log-file={self.root}/munged.log"])
         wait_for(lambda: os.path.exists(f"{self.root}/munge.sock"), GENEROUS_S, "munged")
         world.start(["slurmctld", "-D", "-c"])
-        self.slurmds = [world.start(["slurmd", "-D", "-N", node]) for node in self.nodes]
+        self.slurmds = [world.start([*self.named, "slurmd", "-D", "-N", node]) for node in self.nodes]
         self.await_idle()
 
     def await_idle(self):
@@ -109,12 +118,12 @@ class Slurm:
             f.write(text)
 
     def run(self, *argv, **env):
-        return subprocess.run(argv, env={**self.world.env, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        return subprocess.run([*self.named, *argv], env={**self.world.env, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=GENEROUS_S, cwd=self.root, check=False)
 
     def srun(self, *argv, before=(), **env):
         """Starts srun. Output and input of the program are srun's."""
-        return self.world.start([*before, "srun", "--quiet", *argv], stdin=subprocess.PIPE,
+        return self.world.start([*self.named, *before, "srun", "--quiet", *argv], stdin=subprocess.PIPE,
                                 **{"SUBLET_DIR": "/of/the/login/node", **env})
 
     def sbatch(self, script, *argv):

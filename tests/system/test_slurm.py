@@ -8,6 +8,7 @@ import pytest
 
 import others
 import slurm as slurm_module
+from slurm import LIBRARY
 from world import BUILD, GENEROUS_S, MIB, wait_for
 
 pytestmark = pytest.mark.skipif(slurm_module.MISSING is not None, reason=str(slurm_module.MISSING))
@@ -110,7 +111,7 @@ def test_each_node_of_a_job_sets_it_up(world):
         done = slurm.run("srun", "--quiet", "-N2", "-n4", "--sublet=cap=64MiB,priority=2", "sh", "-c",
                          f"echo $SLURMD_NODENAME $LD_PRELOAD; test -s {world.dir}/conf.d/60-slurm-$SLURM_JOB_ID.conf")
         assert done.returncode == 0, done.stderr
-        assert set(done.stdout.split()) == {*slurm.nodes, slurm_module.LIBRARY}, done.stdout
+        assert set(done.stdout.split()) == {*slurm.nodes, LIBRARY}, done.stdout
         assert done.stderr.count("priority 0 instead of 2") == 2, done.stderr  # one line from each node
         slurm.nothing_left()
     finally:
@@ -174,7 +175,7 @@ def test_all_steps_and_tasks_of_a_batch_script_run_under_sublet(world, slurm):
     for task in ("1", "2"):
         with open(out.replace(".out", f"_{task}.out"), encoding="utf-8") as f:
             said = f.read()
-        for line in (f"batch {slurm_module.LIBRARY}", f"task 0 {slurm_module.LIBRARY}", f"task 1 {slurm_module.LIBRARY}", f"own {slurm_module.LIBRARY}:libdl.so.2 false", "off .",
+        for line in (f"batch {LIBRARY}", f"task 0 {LIBRARY}", f"task 1 {LIBRARY}", f"own {LIBRARY}:libdl.so.2 false", "off .",
                      "class 1"):
             assert line in said.splitlines(), said
         assert '"round"' in said and "error" not in said, said
@@ -211,9 +212,9 @@ def test_jobs_need_not_ask_where_the_administrator_says_so(world, slurm):
     slurm.limit("[default]\nalways = yes\nmemory_cap_most = 40MiB\n[account trusted]\nalways = no\n")
     show = ("sh", "-c", f"echo $LD_PRELOAD; cat {world.dir}/conf.d/*.conf")
     done = slurm.run("srun", *show)
-    assert done.stdout.startswith(slurm_module.LIBRARY) and "memory_cap = 41943040" in done.stdout, done.stdout
+    assert done.stdout.startswith(LIBRARY) and "memory_cap = 41943040" in done.stdout, done.stdout
     done = slurm.run("srun", "--sublet=off", *show)
-    assert done.stdout.startswith(slurm_module.LIBRARY) and "sublet: --sublet=off: the administrator" in done.stderr, done.stderr
+    assert done.stdout.startswith(LIBRARY) and "sublet: --sublet=off: the administrator" in done.stderr, done.stderr
     done = slurm.run("srun", "-A", "trusted", *show)
     assert done.stdout == "\n", done.stdout
     slurm.nothing_left()
@@ -265,7 +266,8 @@ def test_another_users_jobs_are_tenants_of_their_own(make_world):
     user = others.as_user(others.NOBODY)
     program = [os.path.join(others.BUILD, "programs", "hold"), *hold(20)[1:]]
     try:
-        jobs = [slurm.srun("--sublet=priority=5", "--chdir=/", *program, before=user, XDG_CACHE_HOME=None) for _ in range(2)]
+        jobs = [slurm.srun("--sublet=priority=5", "--chdir=/", *program, before=user, XDG_CACHE_HOME=None,
+                           LD_LIBRARY_PATH=os.path.join(others.BUILD, "sim")) for _ in range(2)]
         for p in jobs:
             p.await_event("filled")
         rows = list(world.clients().values())
