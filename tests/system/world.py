@@ -50,9 +50,9 @@ OLD_KERNEL = "this kernel cannot refuse descriptors; from Linux 6.16 on they run
 SYSTEM_DAEMON = ("a system-wide daemon has /run/sublet; once it has left (sudo systemctl stop subletd) they run"
                  if os.path.exists("/run/sublet") else None)
 
-# No variable of the caller may leak into a world.
+# No variable of the caller may leak into a world. pytest of Debian 13 sets the size of its own terminal for its workers.
 _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
-_LOADER = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES")
+_CALLERS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "COLUMNS", "LINES")
 
 NVML_READER = "subletd-nvml"
 FILLER = "subletd-fill"
@@ -257,7 +257,7 @@ class World:
         self.daemon = None
         # pytest may remove a variable in another thread after it was listed.
         self.env = {k: v for k in os.environ
-                    if not k.startswith(_OURS) and k not in _LOADER and (v := os.environ.get(k)) is not None}
+                    if not k.startswith(_OURS) and k not in _CALLERS and (v := os.environ.get(k)) is not None}
         self.env.update({
             "SUBLET_DIR": self.dir,
             "SIMCUDA_SESSION": self.session,
