@@ -24,9 +24,11 @@ static void count(unsigned long request, const void *argument)
         requests[w->escape & 0xff]++;
 }
 
+typedef int ioctl_fn(int fd, unsigned long request, ...);
+
 __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...)
 {
-        static int (*_Atomic next)(int, unsigned long, ...);
+        static _Atomic(ioctl_fn *) next;
         void *argument, *driver;
         va_list list;
 
@@ -38,7 +40,7 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
         count(request, argument);
         if (!next) {
                 driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-                next = (__typeof__(next))dlsym(driver ? driver : RTLD_NEXT, "ioctl");
+                next = (ioctl_fn *)dlsym(driver ? driver : RTLD_NEXT, "ioctl");
         }
         return next(fd, request, argument);
 }

@@ -333,7 +333,8 @@ int one_context(void **state)
         gpu->known = gpu->managed = true;
         gpu->context_bytes = MIB;
         heap_init(&gpu->heap, GIB);
-        parts = discarded = request_kicks = held = 0;
+        parts = discarded = held = 0;
+        request_kicks = 0;
         arrays = 0;
         pools_lost = bound_lost = NULL;
         bound_stream_lost = pool_stream_lost = queried = capture_asked = NULL;

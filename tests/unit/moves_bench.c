@@ -377,7 +377,8 @@ int begin_moves(void **state)
         asks = surely = a_call_failed = false;
         meanwhile = agent_goes_on;
         driver.unlocked = true;
-        thing_count = request_kicks = gpu->short_bytes = copies_told = 0;
+        thing_count = gpu->short_bytes = copies_told = 0;
+        request_kicks = 0;
         memset(questions, 0, sizeof(questions));
         return 0;
 }

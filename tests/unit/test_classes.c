@@ -502,7 +502,7 @@ static void the_users_own_file_is_read_only_from_the_users_own_folder(void **sta
 /* Reads deploy/subletd.conf with the comments of its keys and sections taken away. */
 static void the_sample_has_every_key_with_a_good_value(void **state)
 {
-        _cleanup_free_ char *path = NULL, *text = NULL, *help = NULL, *keys = NULL;
+        _cleanup_free_ char *path = NULL, *text = NULL, *help = NULL;
         _cleanup_fclose_ FILE *sample = NULL;
         size_t room = 0, used = 0, size = 0;
         char line[256], *save = NULL;

@@ -723,7 +723,8 @@ static int begin(void **state)
         order[0] = log_text[0] = '\0';
         opens = 0;
         while_it_opens = NULL;
-        attaches = forgotten = asked_total = request_kicks = 0;
+        attaches = forgotten = asked_total = 0;
+        request_kicks = 0;
         attach_fails = swap_fails = no_uuid = no_uuid_v2 = no_vmm = false;
         granularity = 2 * MIB;
         attribute_that_is = -1;

@@ -169,7 +169,8 @@ static int begin(void **state)
         up = has_daemon = true;
         export_more = false;
         clock_ns += 100 * NSEC_PER_SEC;
-        names = peers = waits = request_kicks = 0;
+        names = peers = waits = 0;
+        request_kicks = 0;
         exports_heard = imports_heard = exports_lost = imports_lost = came_along = 0;
         heard_of = lost = NULL;
         meanwhile = while_waiting;

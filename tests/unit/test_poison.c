@@ -62,7 +62,8 @@ static int begin(void **state)
         }
         for (unsigned i = 0; i < BLOCKS; i++)
                 blocks[i] = allocate(gpu);
-        emptied_count = device_asked = request_kicks = 0;
+        emptied_count = device_asked = 0;
+        request_kicks = 0;
         device = 0;
         device_says = CUDA_SUCCESS;
         while_it_empties = NULL;

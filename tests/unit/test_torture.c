@@ -40,7 +40,8 @@ static int begin(void **state)
         gpu->heap.backed = 512 * MIB;
         now_ns = 1000 * NSEC_PER_SEC;
         own_drains = (struct drains){.freeze = true};
-        waits = request_kicks = 0;
+        waits = 0;
+        request_kicks = 0;
         meanwhile = NULL;
         fake_capturing = false;
         atomic_store(&gate_bits, 0);
@@ -334,7 +335,8 @@ static void one_call_in_a_given_number_waits(void **state)
         torture_as("5,calls=4,every=0");
         meanwhile = the_agent_does_it;
         for (unsigned i = 0; i < 400; i++) {
-                own_drains.begun = request_kicks = 0;
+                own_drains.begun = 0;
+                request_kicks = 0;
                 fake_gate_owner(0);
                 calls += own_drains.begun;
         }
@@ -342,7 +344,8 @@ static void one_call_in_a_given_number_waits(void **state)
         torture_as("5,every=0");
         calls = 0;
         for (unsigned i = 0; i < 10000; i++) {
-                own_drains.begun = request_kicks = 0;
+                own_drains.begun = 0;
+                request_kicks = 0;
                 fake_gate_owner(0);
                 calls += own_drains.begun;
         }

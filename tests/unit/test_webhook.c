@@ -96,8 +96,8 @@ static void what_is_no_review_is_refused_with_a_sentence(void **state)
                 "{",
                 "{\"kind\":\"AdmissionReview\"}",
                 "{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\"}",
-                "{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\","
-                "\"request\":{\"uid\":\"\"}}",
+                ("{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\","
+                 "\"request\":{\"uid\":\"\"}}"),
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {

@@ -64,7 +64,8 @@ void lobby_leave(void)
         atomic_fetch_sub(&lobby->present, 1);
 }
 
-static void write_text(char *text, size_t size, const char *format, va_list ap)
+__attribute__((format(printf, 3, 0))) static void write_text(char *text, size_t size,
+                                                             const char *format, va_list ap)
 {
         (void)vsnprintf(text, size, format, ap);
         for (char *p = text; *p; p++)
