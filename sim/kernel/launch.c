@@ -120,29 +120,34 @@ static void running_count(struct running *run)
         run->counted_ns = now;
 }
 
+/* Releases all memory of the kernel before it stops. False: some of it is unmapped, so the kernel
+ * ends. */
+static bool running_release(struct running *run)
+{
+        running_look(run);
+        if (run->unmapped)
+                return false;
+        managed_drop(&run->hold);
+        running_let_go(run);
+        run->hold.epoch++;
+        return true;
+}
+
 /* Stops the kernel while its channel is disabled. During that time the memory that the kernel uses
  * may move. */
 static void running_stand(struct running *run)
 {
-        running_look(run);
-        if (run->unmapped)
+        if (!running_release(run))
                 return;
-        managed_drop(&run->hold);
-        running_let_go(run);
-        run->hold.epoch++;
         channel_stand();
         run->counted_ns = clock_now_ns();
 }
 
-/* Releases the memory while memory of the process becomes a file: no written byte is lost. */
+/* Stops the kernel while memory of the process becomes a file: no written byte is lost. */
 static void running_pause(struct running *run)
 {
-        running_look(run);
-        if (run->unmapped)
+        if (!running_release(run))
                 return;
-        managed_drop(&run->hold);
-        running_let_go(run);
-        run->hold.epoch++;
         while (space_sharing() && !context_cancelled(run->context))
                 space_share_nap();
 }
