@@ -11,10 +11,10 @@
 #include "base/macros.h"
 #include "rm_bench.h"
 
-#define CLIENT  0xc1d00001u
-#define GROUP   0x5c000100u
-#define COPIES  11u /* a copy engine */
-#define LONG_NS (5 * NSEC_PER_SEC)
+#define CLIENT 0xc1d00001u
+#define GROUP  0x5c000100u
+#define COPIES 11u  /* a copy engine */
+#define SOON   3000 /* calls of RM, with a nap of 100 us after each */
 
 static const struct rm_call *last_call(void)
 {
@@ -297,7 +297,6 @@ static void another_thread_frees(const struct rm_call *c)
 
 static void a_freeze_gives_up_soon_on_a_channel_that_is_being_freed(void **state)
 {
-        uint64_t began = clock_now_ns();
         int r;
 
         made_client(5, CLIENT);
@@ -307,11 +306,10 @@ static void a_freeze_gives_up_soon_on_a_channel_that_is_being_freed(void **state
         meant = 1;
         rm_bench.before = another_thread_frees;
         r = rm_freeze();
-        assert_true(clock_now_ns() - began < LONG_NS);
         rm_bench.before = NULL;
         assert_true(r < 0); /* because the ledger does not learn in time that the channel is gone */
         assert_int_equal(rm_bench.calls[0].status, 0x57);
-        assert_true(rm_bench.count > 10);
+        assert_in_range(rm_bench.count, 10, SOON);
         assert_false(rm_is_frozen());
         rm_loses(CLIENT, CLIENT);
         made_client(5, CLIENT); /* reuses the handles */
