@@ -217,7 +217,7 @@ async def _one(webhook, path, text, gate, timeout):
         writer.close()
 
 
-def ask_at_once(webhook, texts, path="/mutate", timeout=120):
+def ask_at_once(webhook, texts, path="/mutate", timeout=600):
     """Sends all texts at the same time, each over a connection of its own. Returns the answers in order."""
     async def all_of_them():
         gate = asyncio.Semaphore(len(texts))
