@@ -3,11 +3,11 @@
 
     check_locks.py BUILD [ROOT]
 
-BUILD has a compile_commands.json (product_commands.py). clang also finds calls of the driver that may block while core_lock is held, by the
-flags of cuda_api.def. clang ignores such attributes on function pointers. So this script gives clang a text in which
-calls of functions driver_cu*() replace the calls through the pointers real.cu*. lock_drops.py checks that functions
-declare it if they give up their caller's lock. Prints the findings. Exits with 1 if there is one or nothing was
-checked."""
+BUILD has a compile_commands.json, such as product_commands.py writes. clang also finds calls of the driver that may
+block while core_lock is held, by the flags of cuda_api.def. clang ignores such attributes on function pointers. So this
+script gives clang a text in which calls of functions driver_cu*() replace the calls through the pointers real.cu*.
+lock_drops.py checks that functions declare it if they give up their caller's lock. Prints the findings. Exits with 1 if
+there is one or nothing was checked."""
 
 import concurrent.futures
 import json
