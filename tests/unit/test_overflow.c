@@ -324,6 +324,35 @@ static void a_buffer_in_transit_arrives_before_the_program_runs(void **state)
         assert_int_equal(bytes_on_card(b), 32 * MIB);
 }
 
+static CUresult create_while_the_program_allocates(CUmemGenericAllocationHandle *ret, size_t bytes,
+                                                   const CUmemAllocationProp *prop,
+                                                   unsigned long long flags)
+{
+        uint64_t room = overflow_card_room(gpu, gpu->commit, bytes), cost;
+        CUdeviceptr at;
+
+        real.cuMemCreate = create;
+        assert_int_equal(heap_allocate(&gpu->heap, bytes, NULL, room, &at, &cost), -ENOSPC);
+        return create(ret, bytes, prop, flags);
+}
+
+/* Otherwise more would lie on the card than the program may have, and it would never run again. */
+static void the_room_of_a_buffer_in_transit_is_taken(void **state)
+{
+        struct buffer *b = on_host(EXTENT);
+
+        gpu->keep = EXTENT;
+        step();
+        drained();
+        create = real.cuMemCreate;
+        real.cuMemCreate = create_while_the_program_allocates;
+        assert_true(overflow_move());
+        assert_int_equal(bytes_on_card(b), EXTENT);
+        assert_false(overflow_move());
+        check_accounts();
+        check_contents();
+}
+
 static void trials_learn_when_buffers_are_arranged(void **state)
 {
         uint32_t heard;
@@ -403,6 +432,7 @@ int main(void)
                 OVERFLOW_TEST(a_drain_that_fails_is_tried_again_later_each_time),
                 OVERFLOW_TEST(no_buffer_moves_after_a_cancel),
                 OVERFLOW_TEST(a_buffer_in_transit_arrives_before_the_program_runs),
+                OVERFLOW_TEST(the_room_of_a_buffer_in_transit_is_taken),
                 OVERFLOW_TEST(trials_learn_when_buffers_are_arranged),
                 OVERFLOW_TEST(small_allocations_keep_a_part_of_the_card),
                 OVERFLOW_TEST(bytes_in_host_memory_are_requested_from_the_daemon),

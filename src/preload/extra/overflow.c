@@ -521,7 +521,7 @@ bool overflow_move(void)
         e->moves = false;
         overflow.carries = true;
         if (to_card)
-                g->heap.backed += e->bytes;
+                heap_claim(&g->heap, e);
         lock_release(&core_lock);
 
         r = carry(g, e, to_card);
@@ -530,7 +530,8 @@ bool overflow_move(void)
         overflow.carries = false;
         e->busy = false;
         if (r != CUDA_SUCCESS) {
-                g->heap.backed -= to_card ? e->bytes : 0;
+                if (to_card)
+                        heap_unclaim(&g->heap, e);
                 log_debug("GPU %u: an extent stays where it is: CUDA error %d", g->index, (int)r);
         } else {
                 heap_change_sides(&g->heap, e);

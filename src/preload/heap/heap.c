@@ -478,6 +478,18 @@ struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owne
         return b;
 }
 
+void heap_claim(struct heap *h, struct extent *e)
+{
+        h->backed += e->bytes;
+        extent_count(h, e);
+}
+
+void heap_unclaim(struct heap *h, struct extent *e)
+{
+        h->backed -= e->bytes;
+        heap_settle(h, e);
+}
+
 void heap_change_sides(struct heap *h, struct extent *e)
 {
         if (e->state == EXTENT_RESIDENT) {
@@ -490,7 +502,6 @@ void heap_change_sides(struct heap *h, struct extent *e)
                 e->state = EXTENT_RESIDENT;
                 h->resident += e->bytes;
                 h->mapped -= e->bytes;
-                extent_count(h, e);
         }
 }
 

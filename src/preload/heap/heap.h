@@ -158,8 +158,12 @@ int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
 /* Allocate a block that gets host memory instead of memory of the card. Its extents are busy until
  * the caller has mapped host memory at all of them. NULL: no memory. */
 struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner);
-/* Record that an extent has changed from RESIDENT to MAPPED, or from MAPPED to RESIDENT. In the
- * second case the caller has already added its bytes to h->backed. */
+/* Count a MAPPED extent as allocated and backed before it comes to the card, so that no allocation
+ * takes its room meanwhile. heap_unclaim(): it stays where it is. */
+void heap_claim(struct heap *h, struct extent *e);
+void heap_unclaim(struct heap *h, struct extent *e);
+/* Record that an extent has changed from RESIDENT to MAPPED, or, after heap_claim(), from MAPPED to
+ * RESIDENT. */
 void heap_change_sides(struct heap *h, struct extent *e);
 
 /* Give the heap managed memory for one block of exactly this size. Returns 0; or -ENOMEM, and the
