@@ -63,7 +63,6 @@ static void put_notes(const struct trace_event *e, char ret[static NOTES_MAX])
         add_note(ret, gives && e->marks & HISTORY_FROZEN, "frozen");
         add_note(ret, e->marks & HISTORY_OVERDUE, "overdue");
         add_note(ret, e->marks & HISTORY_LOST, "no connection");
-        add_note(ret, e->going_on, "goes on");
         add_note(ret, e->what == TRACE_REFUSED, trace_refusal_text(e->detail));
         (void)snprintf(note, sizeof(note), "mode %s, quantum %s", mode_name(e->detail),
                        e->value ? units_format_duration(e->value, text) : "auto");
@@ -149,8 +148,9 @@ static void print_event(const struct trace_view *v, const struct trace_event *e,
         (void)snprintf(what, sizeof(what), "%s%s%s", trace_what_text(e->what),
                        !lasts && notes[0] ? ": " : "", lasts ? "" : notes);
         if (lasts)
-                (void)snprintf(length, sizeof(length), "%.3f",
-                               (double)(e->end_ns - e->begin_ns) / (double)NSEC_PER_SEC);
+                (void)snprintf(length, sizeof(length), "%.3f%s",
+                               (double)(e->end_ns - e->begin_ns) / (double)NSEC_PER_SEC,
+                               e->going_on ? "+" : "");
         print_line(&(struct line){time, gpu, program, tenant ? tenant : "", what, length,
                                   lasts ? notes : ""},
                    width, out);
