@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from cgroups import inside
-from world import MIB, SANITIZER, go_on, touch_and_rest, wait_for
+from world import MIB, SANITIZER, await_rest, go_on, touch_and_rest, wait_for
 
 CARD = "32MiB"
 # The limit of a cgroup. The simulated card keeps a process's 18 MiB in that process's own host memory. Beside these and
@@ -142,6 +142,7 @@ def test_host_memory_that_a_program_keeps_for_later_does_not_stop_the_eviction_o
     touch_and_rest(world, keeps)
     leave_room(group, (80 + 48) * MIB)  # the second program's part of the card, and half of what it will have to evict
     lacks = hold()
+    await_rest(world, lacks)
     for _ in range(2):
         touch_and_rest(world, keeps)
         touch_and_rest(world, lacks)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cgroups import inside
-from world import FILLER, MIB, SANITIZER, children, go_on, name_of, touch_and_rest, wait_for
+from world import FILLER, MIB, SANITIZER, await_rest, children, go_on, name_of, touch_and_rest, wait_for
 
 pytestmark = pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer alone fills such a cgroup; in another build they run")
 
@@ -230,6 +230,7 @@ def test_memory_that_a_program_keeps_for_later_does_not_stop_the_eviction_of_ano
     touch_and_rest(world, keeps)
     assert world.clients()[keeps.pid]["host_pool"] >= EACH * MIB
     lacks = hold(world, full)
+    await_rest(world, lacks)
     for _ in range(2):
         touch_and_rest(world, keeps)
         touch_and_rest(world, lacks)

@@ -127,11 +127,15 @@ def go_on(programs, rounds=2):
         missing = left()
 
 
-def touch_and_rest(world, p):
-    """Orders a touch, and waits until the daemon knows that the program rests: a program that is frozen in time of work
-    keeps all its host memory."""
-    p.order("touch")
+def await_rest(world, p):
+    """Waits until the daemon knows that the program rests: a program that is frozen in time of work keeps all its host
+    memory."""
     wait_for(lambda: world.clients()[p.pid]["idle"], GENEROUS_S, "the program to rest", report=p.report)
+
+
+def touch_and_rest(world, p):
+    p.order("touch")
+    await_rest(world, p)
 
 
 class Program:
