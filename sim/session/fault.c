@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ struct fault {
         char function[64];
         unsigned first, last; /* the first and the last call with the fault */
         bool after, control;
+        char thread[16]; /* only calls of threads with this name; empty: of all threads */
         enum fault_action action;
         unsigned value; /* a result, milliseconds, or a number of channels */
         _Atomic unsigned calls;
@@ -167,7 +169,7 @@ static bool fault_calls(char *text, struct fault *f)
         return f->first > 0 && f->first <= f->last;
 }
 
-/* Parses FUNCTION[@after]:CALLS:ACTION. */
+/* Parses FUNCTION[@after | @THREAD]:CALLS:ACTION. */
 static int fault_parse(const char *text, struct fault *f)
 {
         char number[16], action[16], *at;
@@ -179,9 +181,12 @@ static int fault_parse(const char *text, struct fault *f)
         at = strchr(f->function, '@');
         if (at) {
                 *at = '\0';
-                f->after = true;
-                if (strcmp(at + 1, "after") != 0 || !fault_has_after(f->function))
+                f->after = strcmp(at + 1, "after") == 0;
+                if (f->after ? !fault_has_after(f->function)
+                             : strlen(at + 1) == 0 || strlen(at + 1) >= sizeof(f->thread))
                         return -EINVAL;
+                if (!f->after)
+                        (void)strcpy(f->thread, at + 1);
         }
         f->control = fault_is_control(f->function);
         if (!fault_exists(f) || !fault_calls(number, f))
@@ -247,6 +252,14 @@ static void fault_act(const struct fault *f)
         }
 }
 
+static bool fault_is_mine(const struct fault *f)
+{
+        char name[16] = "";
+
+        return !f->thread[0] ||
+               (prctl(PR_GET_NAME, name) == 0 && strcmp(name, f->thread) == 0);
+}
+
 /* Counts a call and causes its faults. Returns the fault that determines the result; NULL: none. */
 static const struct fault *fault_look(const char *function, bool after)
 {
@@ -254,7 +267,7 @@ static const struct fault *fault_look(const char *function, bool after)
                 struct fault *f = &fault_list[i];
                 unsigned call;
 
-                if (f->after != after || !fault_names(f, function))
+                if (f->after != after || !fault_names(f, function) || !fault_is_mine(f))
                         continue;
                 call = atomic_fetch_add(&f->calls, 1) + 1;
                 if (call < f->first || call > f->last)

@@ -79,10 +79,9 @@ WEAK void core_wait(struct core_wait *w, uint64_t timeout_ns)
         core_wait_since(w, bell_listen(&core.changed), timeout_ns);
 }
 
-WEAK void core_give_up(const struct gpu *g, CUresult why)
+WEAK void core_look_for_shutdown(void)
 {
-        atomic_store(&core.bystander, true);
-        bell_ring(&core.changed);
+        want_no_lock();
 }
 
 WEAK uint64_t core_host_mapped(void)

@@ -92,6 +92,15 @@ static void check(const char *name)
                 fail_msg("%s with the lock held", name);
 }
 
+/* The same for a call that takes memory away. */
+static bool end_fails(const char *name)
+{
+        if (driver.ends_fail)
+                return fails(name);
+        check(name);
+        return false;
+}
+
 void driver_fail(unsigned nth, CUresult error)
 {
         driver.fail_at = nth ? driver.calls + nth : 0;
@@ -162,7 +171,8 @@ static CUresult fake_release(CUmemGenericAllocationHandle name)
 {
         struct memory *m = memory_of(name);
 
-        check("cuMemRelease");
+        if (end_fails("cuMemRelease"))
+                return driver.error;
         assert_non_null(m);
         m->handle = false;
         memory_drop(m);
@@ -222,7 +232,8 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
 {
         struct place *p = place_of(at);
 
-        check("cuMemUnmap");
+        if (end_fails("cuMemUnmap"))
+                return driver.error;
         assert_non_null(p);
         assert_true(p->at == at && p->bytes == bytes);
         p->memory->mapped--;

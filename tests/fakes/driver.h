@@ -18,6 +18,7 @@ struct driver {
         unsigned device; /* device that performs the copies */
         bool unlocked;   /* fails the test if a call comes with core_lock held */
         bool no_numa;    /* host memory cannot be created on a chosen node */
+        bool ends_fail;  /* cuMemUnmap and cuMemRelease may fail, too */
 
         unsigned calls;   /* number of calls so far that a test could fail */
         unsigned fail_at; /* number of the call to fail; 0: none */

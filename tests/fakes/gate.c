@@ -48,6 +48,11 @@ WEAK struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream,
         return NULL;
 }
 
+WEAK CUresult gate_refusal(void)
+{
+        return CUDA_ERROR_OPERATING_SYSTEM;
+}
+
 void (*fake_gate_owner)(uint64_t work);
 
 WEAK void gate_own(enum gate_bits bit, void (*f)(uint64_t work))

@@ -14,6 +14,11 @@ WEAK bool poison_note(struct gpu *g, CUresult r)
         return true;
 }
 
+WEAK void poison_give_up(struct gpu *g, CUresult why)
+{
+        g->error = why;
+}
+
 WEAK CUresult poison_current(void)
 {
         return core.gpus[0].error;

@@ -5,6 +5,7 @@
 #include "fakes/preload.h"
 #include "preload/move/extent.h"
 #include "preload/move/swap.h"
+#include "preload/move/trouble.h"
 
 #define WEAK __attribute__((weak))
 
@@ -38,8 +39,14 @@ WEAK int swap_back_block(struct gpu *g, struct block *b)
 }
 
 /* In place of extent.c, which a test may have as well. */
-WEAK void extent_unmap(const struct extent *e)
+WEAK CUresult extent_unmap(const struct gpu *g, const struct extent *e)
 {
+        return CUDA_SUCCESS;
+}
+
+WEAK bool trouble_waits(const struct gpu *g)
+{
+        return false;
 }
 
 static void bury(struct gpu *g, struct block *b, bool unmap)
@@ -51,7 +58,7 @@ static void bury(struct gpu *g, struct block *b, bool unmap)
                 assert_false(e->busy);
                 if (unmap && (e->state == EXTENT_RESIDENT || e->state == EXTENT_MAPPED)) {
                         lock_release(&core_lock);
-                        extent_unmap(e);
+                        (void)extent_unmap(g, e);
                         lock_acquire(&core_lock);
                 }
                 account_unback(g, e);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Soak: programs start at random, grow, shrink, rest and end. Some of them are frozen instead of drained, and some are
-killed, stopped or paused for a while. The daemon is killed now and then, and its mode and quantum change. Each
+killed, stopped or paused for a while. On the simulated driver, calls that the library makes to move memory of half of
+them fail now and then, in time with every code. The daemon is killed now and then, and its mode and quantum change. Each
 program's memory is a function of address and round, and the program checks it before every change. At the end card and
 ledger must be empty.
 
@@ -29,6 +30,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "gpu"))
 
 import suite  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
+
+import driver_errors  # noqa: E402
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 OUT_OF_MEMORY, WRONG = 5, 1  # exit statuses of the test programs
@@ -86,6 +91,7 @@ class Soak:
     def __init__(self, arguments, part):
         self.a, self.part = arguments, part
         self.random = random.Random(arguments.seed)
+        self.errors = driver_errors.Errors(arguments.seed)
         self.jobs, self.problems = [], []
         self.count = collections.Counter()
         self.killed_while, self.actions_ms = collections.Counter(), []
@@ -184,6 +190,8 @@ class Soak:
         self.count["programs"] += 1
         name = f"{kind}-{self.count['programs']}"
         env = {"SUBLET_FREEZE": self.random.choice(("off", "park", "move", "move", "move"))}
+        if not self.a.gpu and self.random.random() < 0.5:
+            env["SIMCUDA_FAIL"] = self.errors.draw()
         if self.random.random() > 0.7:
             env["SUBLET_PRIORITY"] = str(self.random.choice((-1, 1)))
         process = self.part.program(kind, *args, "--seconds", f"{seconds:.1f}", "--seed", seed, name=name, **env)
@@ -440,6 +448,7 @@ class Soak:
             "handoffs": sum(self.instances.values()),
             "moved_bytes": self.moved(),
             "faults": {k: self.count[k] for k in ("programs_killed", "programs_stopped", "programs_paused", "daemons_killed")},
+            "errors": {"planned": self.errors.given, "kinds": len(self.errors.all)},
             "killed_while": dict(self.killed_while),
             **{k: self.count[k] for k in ("programs", "programs_ended_well", "programs_refused", "growths_refused",
                                           "settings", "bytes_checked", "bytes_wrong", "stuck",
@@ -479,6 +488,8 @@ def text_of(figures):
         ("programs", f"{f['programs']}, {f['programs_ended_well']} ended by themselves, {f['programs_refused']} for want of"
                      " memory"),
         ("faults", ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in f["faults"].items())),
+        ("errors", f"{f['errors']['planned']} planned for calls of the library's own; each code at each call makes"
+                   f" {f['errors']['kinds']}"),
         ("killed while", ", ".join(f"{k} {v}" for k, v in sorted(f["killed_while"].items())) or "-"),
         ("hand-offs", f["handoffs"]),
         ("moved", f"{human(out)} out, {human(into)} in, {by}"),

@@ -271,7 +271,7 @@ void swap_unused(struct gpu *g, struct extent *e)
         heap_settle(&g->heap, e);
 }
 
-void swap_release(struct gpu *g, struct extent *e)
+bool swap_release(struct gpu *g, struct extent *e)
 {
         assert_false(e->busy);
         assert_int_equal(e->live, 0);
@@ -279,6 +279,7 @@ void swap_release(struct gpu *g, struct extent *e)
                 releasing();
         account_unback(g, e);
         heap_settle(&g->heap, e);
+        return true;
 }
 
 static CUresult fake_reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr request,

@@ -364,15 +364,17 @@ static void the_agent_is_stopped_before_the_driver_shuts_down(void **state)
         IN_CHILD(exit_as_bystander);
 }
 
-static void a_failed_gpu_wakes_all_waiting_threads(void **state)
+static void a_driver_that_has_shut_down_wakes_all_waiting_threads(void **state)
 {
         uint32_t heard = bell_listen(&core.changed);
 
-        core_give_up(&core.gpus[0], CUDA_ERROR_UNKNOWN);
+        memory_says = CUDA_ERROR_UNKNOWN;
+        core_look_for_shutdown();
+        assert_false(core_passive());
+        memory_says = CUDA_ERROR_DEINITIALIZED;
+        core_look_for_shutdown();
         assert_true(core_passive());
         assert_int_not_equal(bell_listen(&core.changed), heard);
-        assert_int_equal(request_kicks, 1);
-        core_give_up(&core.gpus[0], CUDA_ERROR_UNKNOWN);
         assert_int_equal(request_kicks, 1);
 }
 
@@ -750,7 +752,7 @@ int main(void)
                 CORE_TEST(a_child_made_during_the_set_up_passes_through),
                 CORE_TEST(a_child_passes_through_and_needs_no_lock_of_its_parent),
                 CORE_TEST(the_agent_is_stopped_before_the_driver_shuts_down),
-                CORE_TEST(a_failed_gpu_wakes_all_waiting_threads),
+                CORE_TEST(a_driver_that_has_shut_down_wakes_all_waiting_threads),
                 CORE_TEST(a_wait_is_as_long_as_asked_and_ends_with_the_bell),
                 CORE_TEST(after_ten_seconds_the_process_in_the_way_is_printed),
                 CORE_TEST(without_an_answer_the_message_comes_five_seconds_later),

@@ -67,7 +67,7 @@ static void an_extent_is_created_on_its_gpu_and_mapped_for_it(void **state)
                 for (unsigned g = 0; g < 4; g++)
                         assert_int_equal(driver_word(AT + i * PAGE, g) != NULL, g == 2);
         assert_int_equal(driver.used, BYTES);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         assert_int_equal(driver.used, 0);
 }
 
@@ -82,13 +82,13 @@ static void other_gpus_reach_an_extent_only_if_its_gpu_allows_them(void **state)
         for (unsigned g = 0; g < 4; g++)
                 assert_int_equal(driver_word(AT, g) != NULL, g != 0);
         assert_int_equal(extent.peers, 1 << 1 | 1 << 3);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         /* The same GPUs reach the extent while it lies in host memory. */
         assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
         assert_int_equal(extent.peers, gpu->peers);
         for (unsigned g = 0; g < 4; g++)
                 assert_int_equal(driver_word(AT, g) != NULL, g != 1);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
 }
 
 static void memory_is_created_for_all_abilities_of_the_card(void **state)
@@ -98,19 +98,19 @@ static void memory_is_created_for_all_abilities_of_the_card(void **state)
         assert_int_equal(prop()->allocFlags.gpuDirectRDMACapable, 1);
         assert_int_equal(prop()->allocFlags.usage, CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
         assert_int_equal(prop()->requestedHandleTypes, FD);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         extent.bytes =
                 PAGE; /* a small extent is not handed over, but other processes may open it */
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
         assert_int_equal(prop()->requestedHandleTypes, FD);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
 }
 
 static void managed_memory_is_neither_mapped_nor_handed_over(void **state)
 {
         extent.managed = true;
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         assert_int_equal(driver.calls, 0);
         gpu->passes = true;
         assert_false(extent_may_leave(gpu, &extent));
@@ -161,7 +161,7 @@ static void memory_handed_over_is_adopted_and_its_descriptor_closed(void **state
         assert_int_equal(*driver_word(AT, 2), 42);
         assert_int_equal(open_descriptors(), before);
         assert_int_equal(extent_export(&extent), -EBADF); /* the driver exports memory only once */
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         /* A descriptor that the driver does not import is closed, and new memory is created. */
         assert_int_equal(extent_map(gpu, &extent, open("/dev/null", O_RDONLY)), CUDA_SUCCESS);
         assert_false(extent.adopted);
@@ -169,7 +169,7 @@ static void memory_handed_over_is_adopted_and_its_descriptor_closed(void **state
         fd = extent_export(&extent);
         assert_true(fd >= 0);
         (void)close(fd);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
 }
 
 static void host_memory_lies_on_the_gpus_node_if_possible(void **state)
@@ -180,11 +180,11 @@ static void host_memory_lies_on_the_gpus_node_if_possible(void **state)
         assert_non_null(driver_word(AT, 2));
         assert_int_equal(driver.used, 0);
         assert_int_equal(driver.host, BYTES);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         driver.no_numa = true;
         assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
         assert_int_equal(prop()->location.type, CU_MEM_LOCATION_TYPE_HOST);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
 }
 
 /* ---- extents of the program's own handles ---- */
@@ -240,7 +240,7 @@ static void an_extent_is_mapped_wherever_the_program_mapped_its_handle(void **st
                 assert_null(driver_word(AT + 33 * BYTES, g));
         }
         assert_int_equal(driver_handle(AT + 33 * BYTES), extent.handle);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         forget_handle();
 }
 
@@ -257,7 +257,7 @@ static void an_extent_that_its_gpu_cannot_write_is_copied_through_a_window(void 
         assert_int_equal(at, 0);
         extent_close(&extent, &at); /* a second close does nothing */
         assert_non_null(driver_word(AT + BYTES, 2));
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         virtual_unmap(handle->mappings);
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
         assert_int_equal(driver_mappings(), 0);
@@ -273,7 +273,7 @@ static void an_extent_that_its_gpu_cannot_write_is_copied_through_a_window(void 
         block.handle = NULL; /* the program has released the handle */
         assert_int_equal(extent_open(gpu, &extent, 0, &at), CUDA_SUCCESS);
         extent_close(&extent, &at);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         gpu->windows = 0;
         forget_handle();
 }
@@ -304,7 +304,7 @@ static void check_tries(CUresult (*try)(void), unsigned calls)
                 r = try();
                 assert_int_equal(open_descriptors(), before);
                 if (r == CUDA_SUCCESS)
-                        extent_unmap(&extent);
+                        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
                 assert_int_equal(driver_mappings(), 0);
                 assert_int_equal(driver_handles(), 0);
                 assert_int_equal(driver.used + driver.host, 0);
@@ -341,7 +341,7 @@ static void a_failed_window_leaves_no_mapping(void **state)
                 assert_int_equal(driver_mappings(), 0);
         }
         driver_fail(0, CUDA_SUCCESS);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         forget_handle();
 }
 
@@ -384,7 +384,7 @@ static void replaced_memory_has_the_same_contents_and_can_be_exported(void **sta
                 assert_int_equal(r, driver.failed ? -ENOMEM : 0);
                 assert_int_equal(extent.adopted, r != 0);
                 assert_int_equal(extent.handle == before, r != 0);
-                extent_unmap(&extent);
+                assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
                 if (!driver.failed)
                         break;
         }
@@ -394,7 +394,7 @@ static void replaced_memory_has_the_same_contents_and_can_be_exported(void **sta
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
         gpu->context = NULL;
         assert_int_equal(extent_replace(gpu, &extent), -ENOMEM);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
 }
 
 static void memory_mapped_aside_replaces_an_extents_memory(void **state)
@@ -414,7 +414,7 @@ static void memory_mapped_aside_replaces_an_extents_memory(void **state)
         assert_int_equal(driver.host, 0);
         assert_int_equal(driver.used, BYTES);
         assert_int_equal(driver_mappings(), 1);
-        extent_unmap(&extent);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
 }
 
 static void a_failed_exchange_keeps_the_old_memory(void **state)
@@ -432,7 +432,7 @@ static void a_failed_exchange_keeps_the_old_memory(void **state)
                 check_filled(AT, 3);
                 assert_int_equal(driver.host, 0);
                 assert_int_equal(driver_mappings(), 1);
-                extent_unmap(&extent);
+                assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
         }
         driver_fail(0, CUDA_SUCCESS);
 }

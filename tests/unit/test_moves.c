@@ -401,18 +401,6 @@ static void a_process_that_exits_lets_all_its_memory_go(void **state)
         assert_int_equal(driver.registered, 0);
 }
 
-static void the_library_gives_up_on_a_failed_gpu(void **state)
-{
-        (void)allocate(4);
-        gpu->limit = UINT64_MAX;
-        (void)swap_step(gpu, false, false);
-        driver_die(CUDA_ERROR_UNKNOWN);
-        assert_int_equal(swap_step(gpu, false, true), SWAP_LATER);
-        assert_true(core.bystander);
-        assert_int_equal(gpu->heap.backed, 0);
-        core.bystander = false;
-}
-
 /* Contents whose copy was in flight when the context failed stay where they were. */
 static void a_failed_context_ends_the_copies_in_flight(void **state)
 {
@@ -622,7 +610,7 @@ static void a_copy_to_another_address_wakes_a_waiting_thread(void **state)
                 assert_int_equal(*driver_word(aside + i * PAGE, 0),
                                  *driver_word(t->at + i * PAGE, 0));
         assert_int_equal(swap_carry(gpu, e, aside), CUDA_ERROR_INVALID_CONTEXT);
-        extent_unmap(&other);
+        assert_int_equal(extent_unmap(gpu, &other), CUDA_SUCCESS);
         gpu->context = &context;
         meanwhile = agent_goes_on;
 }
@@ -674,7 +662,6 @@ int main(void)
                 MOVE_TEST(host_memory_for_an_eviction_is_pinned_ahead),
                 MOVE_TEST(host_memory_for_the_whole_eviction_is_made_at_once),
                 MOVE_TEST(a_process_that_exits_lets_all_its_memory_go),
-                MOVE_TEST(the_library_gives_up_on_a_failed_gpu),
                 MOVE_TEST(a_failed_context_ends_the_copies_in_flight),
                 MOVE_TEST(a_failed_copy_leaves_no_work_in_its_stream),
                 MOVE_TEST(bytes_that_could_not_be_restored_are_reported),

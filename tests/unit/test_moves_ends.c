@@ -252,7 +252,7 @@ static void a_copy_to_another_address_prepares_its_context(void **state)
         for (unsigned i = 0; i < 4; i++)
                 assert_int_equal(*driver_word(other.address + i * PAGE, 0),
                                  *driver_word(t->at + i * PAGE, 0));
-        extent_unmap(&other);
+        assert_int_equal(extent_unmap(gpu, &other), CUDA_SUCCESS);
 }
 
 static void its_turn_comes(const struct core_wait *w)

@@ -14,6 +14,7 @@
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
+#include "preload/move/trouble.h"
 #include "preload/move/swap_state.h"
 #include "preload/state/request.h"
 
@@ -95,7 +96,30 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
         return CUDA_SUCCESS;
 }
 
-void extent_unmap(const struct extent *e)
+CUresult extent_unmap(const struct gpu *g, const struct extent *e)
+{
+        return CUDA_SUCCESS;
+}
+
+void trouble_note(struct gpu *g, CUresult why)
+{
+}
+
+void trouble_end(struct gpu *g)
+{
+}
+
+bool trouble_waits(const struct gpu *g)
+{
+        return false;
+}
+
+bool trouble_stands(struct gpu *g)
+{
+        return false;
+}
+
+void trouble_look(struct gpu *g, CUresult prepared)
 {
 }
 

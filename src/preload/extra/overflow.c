@@ -55,7 +55,7 @@ static CUresult try_mapping(struct gpu *g)
                 return r;
         r = extent_map_host(g, &e);
         if (r == CUDA_SUCCESS)
-                extent_unmap(&e);
+                (void)extent_unmap(g, &e);
         (void)real.cuMemAddressFree(e.address, e.bytes);
         return r;
 }
@@ -489,7 +489,7 @@ static CUresult carry(struct gpu *g, struct extent *e, bool to_card)
                 return r;
         r = swap_carry(g, e, other.address);
         if (r != CUDA_SUCCESS) {
-                extent_unmap(&other);
+                (void)extent_unmap(g, &other);
                 return r;
         }
         return extent_exchange(g, e, &other);

@@ -49,9 +49,11 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
 #define HOOKS_PASSED(pass, call)                                 \
         ({                                                       \
                 struct gate_thread *pass_ = (pass);              \
-                CUresult of_call_ = CUDA_ERROR_OPERATING_SYSTEM; \
+                CUresult of_call_;                               \
                                                                  \
-                if (likely(pass_ != &gate_interrupted)) {        \
+                if (unlikely(pass_ == &gate_interrupted)) {      \
+                        of_call_ = gate_refusal();               \
+                } else {                                         \
                         of_call_ = (call);                       \
                         gate_leave(pass_);                       \
                 }                                                \

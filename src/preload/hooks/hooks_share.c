@@ -167,7 +167,7 @@ static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationH
         if (r != CUDA_SUCCESS && *ret)
                 (void)real.cuMemRelease(*ret);
         for (unsigned i = 0; contents && r == CUDA_SUCCESS && i < h->block->extent_count; i++)
-                extent_release(&h->block->extents[i]);
+                (void)extent_release(&h->block->extents[i]);
         core_unrelax(mode);
         return r;
 }

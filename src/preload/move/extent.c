@@ -73,16 +73,16 @@ int extent_export(const struct extent *e)
                        : -EBADF;
 }
 
-void extent_release(const struct extent *e)
+CUresult extent_release(const struct extent *e)
 {
         CUresult r;
 
         freeze_watch_call("cuMemRelease");
         r = real.cuMemRelease(e->handle);
-
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemRelease of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
                           (int)r);
+        return r;
 }
 
 /* Create host memory on the GPU's NUMA node. If that fails, use any host memory: the node may be
@@ -159,16 +159,16 @@ void extent_allow(struct extent *e, uint32_t peers)
         e->peers = peers;
 }
 
-static void extent_unmap_at(const struct extent *e, CUdeviceptr at)
+static CUresult extent_unmap_at(const struct extent *e, CUdeviceptr at)
 {
         CUresult r;
 
         freeze_watch_call("cuMemUnmap");
         r = real.cuMemUnmap(at, e->bytes);
-
         if (r != CUDA_SUCCESS)
                 log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
                           (int)r);
+        return r;
 }
 
 CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at)
@@ -191,8 +191,9 @@ CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUd
 
 void extent_close(const struct extent *e, CUdeviceptr *at)
 {
-        if (*at && *at != extent_address(e))
-                extent_unmap_at(e, *at);
+        /* Once more after a failure: the window is needed again. */
+        if (*at && *at != extent_address(e) && extent_unmap_at(e, *at) != CUDA_SUCCESS)
+                (void)extent_unmap_at(e, *at);
         *at = 0;
 }
 
@@ -203,14 +204,37 @@ static const struct mapping *extent_mappings(const struct extent *e)
         return e->block->handle ? e->block->handle->mappings : NULL;
 }
 
-static void extent_unplace(const struct extent *e, const struct mapping *end)
+static CUresult place_mapping(const struct extent *e, const struct mapping *m)
 {
-        if (e->block->kind != BLOCK_HANDLE) {
-                extent_unmap_at(e, e->address);
-                return;
+        CUdeviceptr at = m->at.address + e->offset;
+        CUmemAccessDesc access[GPUS_MAX];
+        unsigned n = mapping_access(m, access);
+        CUresult r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
+
+        if (r != CUDA_SUCCESS || n == 0)
+                return r;
+        r = real.cuMemSetAccess(at, e->bytes, access, n);
+        if (r != CUDA_SUCCESS)
+                (void)extent_unmap_at(e, at);
+        return r;
+}
+
+/* Unmaps an extent at all of its addresses before `end`, or at none if that fails. */
+static CUresult extent_unplace(const struct extent *e, const struct mapping *end)
+{
+        CUresult r = CUDA_SUCCESS;
+
+        if (e->block->kind != BLOCK_HANDLE)
+                return extent_unmap_at(e, e->address);
+        for (const struct mapping *m = extent_mappings(e); m != end && r == CUDA_SUCCESS;
+             m = m->next) {
+                r = extent_unmap_at(e, m->at.address + e->offset);
+                if (r == CUDA_SUCCESS)
+                        continue;
+                for (const struct mapping *back = extent_mappings(e); back != m; back = back->next)
+                        (void)place_mapping(e, back);
         }
-        for (const struct mapping *m = extent_mappings(e); m != end; m = m->next)
-                extent_unmap_at(e, m->at.address + e->offset);
+        return r;
 }
 
 CUresult extent_place(const struct gpu *g, const struct extent *e)
@@ -221,21 +245,12 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
         if (e->block->kind != BLOCK_HANDLE)
                 return extent_map_at(g, e, e->address);
         for (m = extent_mappings(e); m; m = m->next) {
-                CUmemAccessDesc access[GPUS_MAX];
-                unsigned n = mapping_access(m, access);
-
-                r = real.cuMemMap(m->at.address + e->offset, e->bytes, 0, e->handle, 0);
+                r = place_mapping(e, m);
                 if (r != CUDA_SUCCESS)
                         break;
-                r = n ? real.cuMemSetAccess(m->at.address + e->offset, e->bytes, access, n)
-                      : CUDA_SUCCESS;
-                if (r != CUDA_SUCCESS) {
-                        m = m->next; /* this mapping has to be unmapped, too */
-                        break;
-                }
         }
         if (r != CUDA_SUCCESS)
-                extent_unplace(e, m);
+                (void)extent_unplace(e, m);
         return r;
 }
 
@@ -248,7 +263,7 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
         e->peers = __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
         r = extent_map_at(g, e, e->address);
         if (r != CUDA_SUCCESS)
-                extent_release(e);
+                (void)extent_release(e);
         return r;
 }
 
@@ -257,18 +272,18 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
         const struct extent old = *e;
         CUresult r;
 
-        extent_unmap_at(other, other->address);
-        extent_unmap_at(e, e->address);
+        (void)extent_unmap_at(other, other->address);
+        (void)extent_unmap_at(e, e->address);
         e->handle = other->handle;
         e->peers = other->peers;
         r = extent_map_at(g, e, e->address);
         if (r == CUDA_SUCCESS) {
                 e->adopted = false;
-                extent_release(&old);
+                (void)extent_release(&old);
                 return r;
         }
         e->handle = old.handle;
-        extent_release(other);
+        (void)extent_release(other);
         return extent_map_at(g, e, e->address) == CUDA_SUCCESS ? r : CUDA_ERROR_UNKNOWN;
 }
 
@@ -288,16 +303,60 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
         }
         r = extent_place(g, e);
         if (r != CUDA_SUCCESS)
-                extent_release(e);
+                (void)extent_release(e);
         return r;
 }
 
-void extent_unmap(const struct extent *e)
+CUresult extent_unmap(const struct gpu *g, const struct extent *e)
 {
+        CUresult r;
+
         if (e->managed)
-                return;
-        extent_unplace(e, NULL);
-        extent_release(e);
+                return CUDA_SUCCESS;
+        r = extent_unplace(e, NULL);
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = extent_release(e);
+        /* Memory that cannot be mapped again is gone, whatever the driver says. */
+        return r != CUDA_SUCCESS && extent_place(g, e) == CUDA_SUCCESS ? r : CUDA_SUCCESS;
+}
+
+/* ---- a test of all that moving memory needs ---- */
+
+static CUresult use_probe(const struct gpu *g, const struct extent *e, CUstream stream)
+{
+        uint64_t word = 1;
+        CUresult r = extent_map_at(g, e, e->address);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        r = real.cuMemsetD32Async(e->address, 0, 2, stream);
+        if (r == CUDA_SUCCESS)
+                r = real.cuMemcpyDtoHAsync_v2(&word, e->address, sizeof(word), stream);
+        if (r == CUDA_SUCCESS)
+                r = real.cuStreamSynchronize(stream);
+        if (r == CUDA_SUCCESS && word != 0)
+                r = CUDA_ERROR_UNKNOWN;
+        if (extent_unmap_at(e, e->address) != CUDA_SUCCESS && r == CUDA_SUCCESS)
+                r = CUDA_ERROR_UNMAP_FAILED;
+        return r;
+}
+
+CUresult extent_probe(const struct gpu *g, CUstream stream)
+{
+        struct block b = {.kind = BLOCK_LARGE};
+        struct extent e = {.bytes = HEAP_GRANULARITY, .block = &b};
+        CUresult r = extent_create(g, &e), released;
+
+        if (r != CUDA_SUCCESS)
+                return r == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : r;
+        r = real.cuMemAddressReserve(&e.address, e.bytes, HEAP_GRANULARITY, 0, 0);
+        if (r == CUDA_SUCCESS) {
+                r = use_probe(g, &e, stream);
+                (void)real.cuMemAddressFree(e.address, e.bytes);
+        }
+        released = extent_release(&e);
+        return r != CUDA_SUCCESS ? r : released;
 }
 
 /* ---- replacing the memory of an extent ---- */
@@ -329,10 +388,12 @@ static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct 
         struct extent old = *e;
         CUresult r;
 
-        extent_unmap_at(e, e->address);
+        r = extent_unmap_at(e, e->address);
+        if (r != CUDA_SUCCESS)
+                return r;
         r = extent_map_at(g, fresh, e->address);
         if (r == CUDA_SUCCESS) {
-                extent_release(&old);
+                (void)extent_release(&old);
                 e->handle = fresh->handle;
                 e->adopted = false;
         } else if (extent_map_at(g, &old, e->address) != CUDA_SUCCESS) {
@@ -357,14 +418,14 @@ int extent_replace(const struct gpu *g, struct extent *e)
         r = extent_map_at(g, &fresh, aside);
         if (r == CUDA_SUCCESS) {
                 r = extent_copy(g, aside, e);
-                extent_unmap_at(e, aside);
+                (void)extent_unmap_at(e, aside);
         }
         if (r == CUDA_SUCCESS)
                 r = extent_swap(g, e, &fresh);
         (void)real.cuMemAddressFree(aside, e->bytes);
 release:
         if (r != CUDA_SUCCESS)
-                extent_release(&fresh);
+                (void)extent_release(&fresh);
 relaxed:
         core_unrelax(mode);
         return r == CUDA_SUCCESS ? 0 : -ENOMEM;

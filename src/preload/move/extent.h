@@ -32,7 +32,12 @@ void extent_close(const struct extent *e, CUdeviceptr *at);
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd);
 /* Like extent_map(), but with host memory, which the GPU uses over the bus. */
 CUresult extent_map_host(const struct gpu *g, struct extent *e);
-void extent_unmap(const struct extent *e);
+/* Take the memory away from behind an extent. After a failure it is as before: where it was, and
+ * with its contents. */
+CUresult extent_unmap(const struct gpu *g, const struct extent *e);
+/* Tries all that moving memory needs, on a little memory of its own: create, map, copy, unmap,
+ * release. Waits for the copy. A full card has not failed. */
+CUresult extent_probe(const struct gpu *g, CUstream stream);
 /* Fills in the argument of cuMemSetAccess that lets these GPUs read and write. gpus: bits 1 <<
  * ordinal. Returns the number of entries. */
 unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX]);
@@ -41,7 +46,7 @@ void extent_allow(struct extent *e, uint32_t peers);
 /* Map the extent's memory, which exists already, at all addresses of the extent. */
 CUresult extent_place(const struct gpu *g, const struct extent *e);
 /* Release the memory, which is mapped nowhere any more. */
-void extent_release(const struct extent *e);
+CUresult extent_release(const struct extent *e);
 /* Release the memory of e, and give e the memory that is mapped at the address of `other`. Both
  * extents have the same size. After a failure e is unchanged, and the memory of `other` is
  * released. */

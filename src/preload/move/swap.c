@@ -24,6 +24,7 @@
 #include "preload/move/swap_state.h"
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
+#include "preload/move/trouble.h"
 
 void swap_learn(struct gpu *g)
 {
@@ -174,9 +175,7 @@ void swap_unclaim(struct gpu *g, struct extent *e, CUresult why)
         g->heap.backed -= e->bytes;
         bell_ring(&core.changed); /* a thread may be waiting to free the extent */
         if (why != CUDA_ERROR_OUT_OF_MEMORY) {
-                core_give_up(
-                        g,
-                        why); /* these calls depend on no context, so the GPU itself has failed */
+                trouble_note(g, why);
                 return;
         }
         log_debug("GPU %u: no memory for an extent of %llu bytes: CUDA error %d", g->index,
@@ -193,6 +192,7 @@ void swap_arrived(struct gpu *g, struct extent *e)
         e->busy = false;
         choose_arrived(g);
         g->heap.resident += e->bytes;
+        trouble_end(g);
         request_report(g);
         bell_ring(&core.changed);
 }
@@ -231,6 +231,8 @@ static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
                         return false;
                 if (!e) {
                         core_wait(&w, NSEC_PER_SEC); /* other threads are backing the rest */
+                } else if (trouble_waits(g)) {
+                        core_wait(&w, 10 * NSEC_PER_MSEC);
                 } else if (!extent_claim(g, e, &shed)) {
                         request_kick();
                         core_wait(&w, NSEC_PER_SEC);
@@ -441,15 +443,16 @@ static bool step_choose(struct gpu *g, bool may_evict, bool restore, struct step
         REQUIRES(core_lock)
 {
         struct swap *s = g->swap;
+        const bool may_begin = s->count < TRANSFERS_MAX && !trouble_waits(g);
 
         if (g->context_retires || (!g->context && s->count == 0))
                 return false;
-        if (s->count < TRANSFERS_MAX && may_evict && !s->no_host)
+        if (may_begin && may_evict && !s->no_host)
                 step->e = claim_evict(g);
         step->out = step->e != NULL;
-        if (s->count < TRANSFERS_MAX && !step->e)
+        if (may_begin && !step->e)
                 step->e = claim_restore(g, restore, &step->passed_fd, &step->shed);
-        if (!step->e && s->count == 0) {
+        if (!step->e && s->count == 0 && !trouble_stands(g)) {
                 step->ask_home = home_is_asked(g, may_evict);
                 note_stays(g, may_evict);
                 end_episodes(g);
@@ -491,8 +494,7 @@ static void step_undo(struct gpu *g, const struct step *step, CUresult why) REQU
                 if (step->passed_fd >= 0)
                         passed_add(&g->passed, step->passed_fd);
         }
-        if (why != CUDA_ERROR_OUT_OF_MEMORY && !poison_note(g, why))
-                core_give_up(g, why);
+        trouble_note(g, why);
 }
 
 static enum swap_progress step_end(struct gpu *g, enum swap_progress progress, bool may_evict)
@@ -501,8 +503,10 @@ static enum swap_progress step_end(struct gpu *g, enum swap_progress progress, b
         struct swap *s = g->swap;
 
         g->context_kept = false;
-        if (s->count > 0 && progress < SWAP_COPYING)
+        if (s->count > 0 && progress < SWAP_COPYING && !trouble_waits(g))
                 progress = SWAP_COPYING;
+        if (trouble_stands(g) && progress < SWAP_LATER)
+                progress = SWAP_LATER;
         if (s->no_host && s->count == 0) {
                 s->no_host = false;
                 g->host_short = !s->lent_soon;
@@ -541,6 +545,9 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore)
         lock_acquire(&core_lock);
         if (r != CUDA_SUCCESS)
                 step_undo(g, &step, r);
+        lock_release(&core_lock);
+        trouble_look(g, r);
+        lock_acquire(&core_lock);
         progress = step_end(g, progress, may_evict);
         lock_release(&core_lock);
         return progress;
@@ -605,47 +612,63 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         return r;
 }
 
-/* Unmap an extent; threads that need it wait while it is busy. */
-static void unmap_unlocks(struct extent *e) UNLOCKS(core_lock)
+/* Unmap an extent; threads that need it wait while it is busy. False: it stays where it is. */
+static bool unmap_unlocks(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
+        CUresult r;
 
         e->busy = true;
         lock_release(&core_lock);
         mode = core_relax();
-        extent_unmap(e);
+        r = extent_unmap(g, e);
         core_unrelax(mode);
         lock_acquire(&core_lock);
+        if (r != CUDA_SUCCESS && !g->error) {
+                trouble_note(g, r);
+                return false;
+        }
         e->state = EXTENT_UNBACKED;
+        return true;
 }
 
-/* Take a resident extent off the card, and drop its host copy. */
-static void take_off(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
+/* Take a resident extent off the card, and drop its host copy. False: it stays there. */
+static bool take_off(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
 {
         g->heap.resident -= e->bytes; /* from here on the extent counts as missing */
-        unmap_unlocks(e);
+        if (!unmap_unlocks(g, e)) {
+                g->heap.resident += e->bytes;
+                return false;
+        }
         g->heap.backed -= e->bytes;
         kept_forget(g->swap->arena, e);
+        return true;
 }
 
-/* Give back an extent's memory and copies; the caller rings the bell. */
-static void extent_empty(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
+/* Give back an extent's memory and copies; the caller rings the bell. False: the driver keeps the
+ * memory for now. */
+static bool extent_empty(struct gpu *g, struct extent *e) UNLOCKS(core_lock)
 {
+        bool gone = true;
+
         export_extent_dies(g, e);
         if (e->state == EXTENT_RESIDENT) {
-                take_off(g, e);
+                gone = take_off(g, e);
         } else if (e->state == EXTENT_MAPPED) {
-                unmap_unlocks(e);
-                g->heap.mapped -= e->bytes;
+                gone = unmap_unlocks(g, e);
+                g->heap.mapped -= gone ? e->bytes : 0;
         }
         swap_idle(g, e);
         request_report(g);
+        return gone;
 }
 
-void swap_release(struct gpu *g, struct extent *e)
+bool swap_release(struct gpu *g, struct extent *e)
 {
-        extent_empty(g, e);
+        bool gone = extent_empty(g, e);
+
         bell_ring(&core.changed);
+        return gone;
 }
 
 void swap_let_go(struct gpu *g, uint64_t until_ns)
@@ -655,7 +678,10 @@ void swap_let_go(struct gpu *g, uint64_t until_ns)
         if (!g->swap)
                 return;
         while (clock_now_ns() < until_ns && (e = choose_evict(g, UINT64_MAX)) && !e->managed) {
-                take_off(g, e);
+                if (!take_off(g, e)) {
+                        e->busy = false;
+                        break;
+                }
                 e->state = EXTENT_EVICTED; /* without a copy, so it counts as zeros */
                 e->busy = false;
                 choose_left(g);
@@ -733,23 +759,30 @@ static void withdraw_managed(struct gpu *g, struct block *b, bool give_back) UNL
 
 bool swap_empty(struct gpu *g, struct block *b)
 {
+        bool gone = true;
+
         for (unsigned i = 0; i < b->extent_count; i++) {
                 if (!extent_await(&b->extents[i]))
                         return false;
                 b->extents[i].live = 0;
-                extent_empty(g, &b->extents[i]);
+                gone = extent_empty(g, &b->extents[i]) && gone;
         }
         request_report(g);
         bell_ring(&core.changed);
-        return true;
+        return gone;
 }
 
 void swap_discard(struct gpu *g, struct block *b)
 {
-        if (b->managed)
+        if (b->managed) {
                 withdraw_managed(g, b, true);
-        else if (swap_empty(g, b))
+        } else if (swap_empty(g, b)) {
                 heap_bury(&g->heap, b);
+        } else if (!core_passive()) { /* the agent tries again (late.c) */
+                b->handle = NULL;
+                b->next_late = g->late;
+                g->late = b;
+        }
 }
 
 void swap_disown(struct gpu *g, struct block *b)

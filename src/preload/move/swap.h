@@ -40,13 +40,13 @@ int swap_back_block(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 /* The extent has no allocation any more: drop its contents, but keep its memory. core_lock held. */
 void swap_unused(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 /* Give back the memory of an extent that is not busy and that no work uses; its contents are
- * lost. */
-void swap_release(struct gpu *g, struct extent *e) UNLOCKS(core_lock);
+ * lost. False: the driver keeps the memory for now. */
+bool swap_release(struct gpu *g, struct extent *e) UNLOCKS(core_lock);
 
-/* Wait for the transfers of a dying block, and release its memory. False: the GPU has failed, and
- * no memory is given back before the process ends. */
+/* Wait for the transfers of a dying block, and release its memory. False: the driver keeps some of
+ * it for now, or the process ends. */
 bool swap_empty(struct gpu *g, struct block *b) UNLOCKS(core_lock);
-/* Like swap_empty(), and also remove the block. */
+/* Like swap_empty(), and also remove the block, at once or as soon as its memory is released. */
 void swap_discard(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
 /* The process ends, and none of its work is in flight: give back all memory that could be evicted,

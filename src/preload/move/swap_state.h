@@ -20,6 +20,7 @@ struct transfer {
         CUevent done;          /* an event behind the copy; reused by later transfers */
         CUdeviceptr at;        /* the address at which the extent is copied; 0: none yet */
         bool out, copies;
+        bool stuck;               /* a restore given up, whose memory cannot be taken away yet */
         bool asked;               /* eviction: the GPU is being asked whether a copy is needed */
         bool known;               /* eviction: the fingerprint below is known */
         struct fingerprint print; /* eviction: fingerprint of the memory on the card */

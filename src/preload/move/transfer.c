@@ -4,6 +4,7 @@
 #include "preload/move/swap_state.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "preload/move/extent.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/move/kept.h"
+#include "preload/move/trouble.h"
 #include "preload/freeze/mover.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
@@ -66,13 +68,15 @@ no_in:
 
 /* A call on one of our streams has failed: find out whether the context is lost, or only the call
  * failed. */
-static bool swap_context_died(struct gpu *g)
+static bool swap_context_died(struct gpu *g, CUresult why)
 {
         CUresult r = real.cuStreamQuery(g->swap->out);
         bool died;
 
         lock_acquire(&core_lock);
         died = poison_note(g, r);
+        if (!died)
+                trouble_note(g, why);
         lock_release(&core_lock);
         return died;
 }
@@ -167,22 +171,31 @@ static void evict_later(struct gpu *g, struct transfer *t)
         t->extent = NULL;
 }
 
-static void restore_later(struct gpu *g, struct transfer *t)
+/* Give up a restore: the contents stay in the host copy. Memory that cannot be taken away keeps the
+ * transfer in the ring until it can, unless the last chance has come. */
+static void restore_later(struct gpu *g, struct transfer *t, bool last)
 {
         struct extent *e = t->extent;
+        CUresult r;
 
         extent_close(e, &t->at);
-        extent_unmap(e);
+        r = extent_unmap(g, e);
         lock_acquire(&core_lock);
-        g->heap.backed -= e->bytes;
-        swap_idle(g, e);
+        t->stuck = r != CUDA_SUCCESS && !g->error && !last;
+        if (t->stuck) {
+                trouble_note(g, r);
+        } else {
+                g->heap.backed -= e->bytes;
+                swap_idle(g, e);
+                t->extent = NULL;
+        }
         lock_release(&core_lock);
-        t->extent = NULL;
 }
 
 static bool evict_copy(struct gpu *g, struct transfer *t)
 {
         struct swap *s = g->swap;
+        CUresult c;
         int r;
 
         if (!t->extent->managed && (r = kept_take(g, s->arena, t->extent)) < 0) {
@@ -197,9 +210,10 @@ static bool evict_copy(struct gpu *g, struct transfer *t)
                 return false;
         }
         t->copies = true;
-        if (copy(g, t) == CUDA_SUCCESS)
+        c = copy(g, t);
+        if (c == CUDA_SUCCESS)
                 return true;
-        (void)swap_context_died(g);
+        (void)swap_context_died(g, c);
         /* Wait: copies that are already queued still write to the arena. */
         (void)real.cuStreamSynchronize(s->out);
         evict_later(g, t);
@@ -210,6 +224,7 @@ bool transfer_evict(struct gpu *g, struct extent *e)
 {
         struct swap *s = g->swap;
         struct transfer *t = transfer_push(s, e, true);
+        CUresult r;
 
         if (!s->evicting) {
                 s->evicting = true;
@@ -218,7 +233,9 @@ bool transfer_evict(struct gpu *g, struct extent *e)
         }
         if (!e->managed && !e->kept)
                 return true; /* the extent has no allocation: there is nothing to copy */
-        if (transfer_open(g, t) != CUDA_SUCCESS) {
+        r = transfer_open(g, t);
+        if (r != CUDA_SUCCESS) {
+                (void)swap_context_died(g, r);
                 evict_later(g, t);
                 return false;
         }
@@ -285,16 +302,19 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
         /* In a heap of managed memory, pages come back on their own when the program touches
          * them. */
         t->copies = e->state == EXTENT_EVICTED && !(e->managed && g->heap.managed);
-        if (t->copies && (transfer_open(g, t) != CUDA_SUCCESS || copy(g, t) != CUDA_SUCCESS)) {
-                (void)swap_context_died(g);
-                (void)real.cuStreamSynchronize(s->in);
-                restore_later(g, t);
-                return false;
-        }
-        return true;
+        if (t->copies)
+                r = transfer_open(g, t);
+        if (t->copies && r == CUDA_SUCCESS)
+                r = copy(g, t);
+        if (r == CUDA_SUCCESS)
+                return true;
+        (void)swap_context_died(g, r);
+        (void)real.cuStreamSynchronize(s->in);
+        restore_later(g, t, false);
+        return false;
 }
 
-/* extent_left() and extent_came() update the figures after a move. Lock held. */
+/* extent_left() and extent_came() update the figures after a move. */
 static void extent_left(struct gpu *g, struct transfer *t) REQUIRES(core_lock)
 {
         struct extent *e = t->extent;
@@ -307,12 +327,14 @@ static void extent_left(struct gpu *g, struct transfer *t) REQUIRES(core_lock)
         if (!e->managed)
                 *(t->copies ? &g->moved_out : &g->spared_out) += extent_pages_bytes(e->kept);
         swap_idle(g, e);
+        trouble_end(g);
         request_report(g);
         bell_ring(&core.changed);
 }
 
-static void extent_came(struct gpu *g, struct extent *e) REQUIRES(core_lock)
+static void extent_came(struct gpu *g, struct extent *e)
 {
+        lock_acquire(&core_lock);
         if (e->state == EXTENT_EVICTED && !e->managed)
                 *(e->host.count ? &g->moved_in : &g->spared_in) += extent_pages_bytes(e->kept);
         /* With a known fingerprint the host copy is kept: the next eviction may find the extent
@@ -320,6 +342,7 @@ static void extent_came(struct gpu *g, struct extent *e) REQUIRES(core_lock)
         if (!e->known)
                 kept_forget(g->swap->arena, e);
         swap_arrived(g, e);
+        lock_release(&core_lock);
 }
 
 /* False: the copy goes on. If the context was lost, the transfer is undone and t->extent is NULL
@@ -331,13 +354,13 @@ static bool copy_has_ended(struct gpu *g, struct transfer *t)
 
         freeze_watch_call("cuEventQuery");
         r = real.cuEventQuery(t->done);
-        if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g)))
+        if (r == CUDA_ERROR_NOT_READY || (r != CUDA_SUCCESS && !swap_context_died(g, r)))
                 return false;
         if (r != CUDA_SUCCESS) { /* the copying context is lost, the contents are not */
                 if (t->out)
                         evict_later(g, t);
                 else
-                        restore_later(g, t);
+                        restore_later(g, t, false);
         } else if (t->out) {
                 uint64_t now = clock_now_ns();
 
@@ -363,36 +386,67 @@ static int export_for_successor(struct gpu *g, struct extent *e)
         return pass_on ? extent_export(e) : -EBADF;
 }
 
+/* Tries again to take the memory of a given-up restore away. */
+static void try_stuck(struct gpu *g, struct transfer *t)
+{
+        bool waits;
+
+        lock_acquire(&core_lock);
+        waits = trouble_waits(g);
+        lock_release(&core_lock);
+        if (!waits)
+                restore_later(g, t, false);
+}
+
+/* Takes the memory of a copied extent away, and hands it over if somebody may use it. False: it
+ * stays on the card. */
+static bool leave(struct gpu *g, struct transfer *t)
+{
+        struct extent *e = t->extent;
+        int fd = export_for_successor(g, e);
+        CUresult r = extent_unmap(g, e);
+
+        lock_acquire(&core_lock);
+        if (r != CUDA_SUCCESS) {
+                trouble_note(g, r);
+        } else {
+                if (fd >= 0)
+                        passed_add(&g->leaving, fd);
+                extent_left(g, t);
+        }
+        lock_release(&core_lock);
+        if (r == CUDA_SUCCESS)
+                return true;
+        if (fd >= 0)
+                (void)close(fd);
+        evict_later(g, t);
+        return false;
+}
+
 enum swap_progress transfer_reap(struct gpu *g)
 {
         struct swap *s = g->swap;
         struct transfer *t = &s->ring[s->first];
         struct extent *e;
-        int fd = -EBADF;
 
-        if (s->count == 0 || t->asked || (t->copies && t->extent && !copy_has_ended(g, t)))
+        if (s->count == 0 || t->asked)
+                return SWAP_NOTHING;
+        if (t->stuck)
+                try_stuck(g, t);
+        else if (t->copies && t->extent && !copy_has_ended(g, t))
+                return SWAP_NOTHING;
+        if (t->stuck)
                 return SWAP_NOTHING;
         e = t->extent;
-        if (!e) {
-                transfer_pop(s);
-                return SWAP_LATER;
-        }
-        extent_close(e, &t->at);
-        if (t->out) {
-                fd = export_for_successor(g, e);
-                extent_unmap(e);
-        }
-        lock_acquire(&core_lock);
-        if (fd >= 0)
-                passed_add(&g->leaving, fd);
-        if (t->out)
-                extent_left(g, t);
-        else
+        if (e)
+                extent_close(e, &t->at);
+        if (e && t->out && !leave(g, t))
+                e = NULL;
+        if (e && !t->out)
                 extent_came(g, e);
-        s->episode_bytes += e->bytes;
-        lock_release(&core_lock);
+        s->episode_bytes += e ? e->bytes : 0;
         transfer_pop(s);
-        return SWAP_MORE;
+        return e ? SWAP_MORE : SWAP_LATER;
 }
 
 void transfer_end(struct gpu *g)
@@ -406,6 +460,14 @@ void transfer_end(struct gpu *g)
         (void)real.cuStreamSynchronize(s->in);
         while (transfer_reap(g) != SWAP_NOTHING)
                 ;
+        for (; s->count > 0; transfer_pop(s)) { /* the driver fails */
+                struct transfer *t = &s->ring[s->first];
+
+                if (t->extent && t->out)
+                        evict_later(g, t);
+                else if (t->extent)
+                        restore_later(g, t, true);
+        }
         unchanged_forget(s->unchanged);
         for (unsigned i = 0; i < TRANSFERS_MAX; i++)
                 (void)real.cuEventDestroy_v2(s->ring[i].done);

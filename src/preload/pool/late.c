@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "preload/move/swap.h"
+#include "preload/move/trouble.h"
 #include "preload/pool/pool.h"
 #include "preload/share/ipc.h"
 #include "preload/state/core.h"
@@ -98,7 +99,7 @@ static void reap_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         struct block **link = &g->late;
 
-        while (*link) {
+        while (*link && !trouble_waits(g)) {
                 struct block *b = *link;
 
                 if (block_is_busy(b)) {

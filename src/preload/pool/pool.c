@@ -326,8 +326,9 @@ static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) UNLOCKS(c
 
         p->users++;
         while (released < bytes && pool_reserved(p) > keep && (e = idle_extent(p))) {
+                if (!swap_release(p->gpu, e))
+                        break;
                 released += e->bytes;
-                swap_release(p->gpu, e);
         }
         p->users--;
         if (released)

@@ -99,13 +99,6 @@ static void core_exits(void)
         bell_ring(&core.changed);
 }
 
-static bool driver_has_shut_down(void)
-{
-        size_t free_bytes, total_bytes;
-
-        return real.cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_ERROR_DEINITIALIZED;
-}
-
 void core_expect_exit(void)
 {
         static _Atomic bool done;
@@ -114,17 +107,15 @@ void core_expect_exit(void)
                 (void)atexit(core_exits);
 }
 
-void core_give_up(const struct gpu *g, CUresult why)
+void core_look_for_shutdown(void)
 {
-        if (core_passive())
+        size_t free_bytes, total_bytes;
+
+        if (real.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_ERROR_DEINITIALIZED)
                 return;
-        if (why != CUDA_ERROR_DEINITIALIZED) /* not while the process exits */
-                log_warning(
-                        "GPU %u has failed (CUDA error %d): this program goes on without sharing",
-                        g->index, (int)why);
         atomic_store(&core.bystander, true);
         bell_ring(&core.changed);
-        request_kick(); /* so that the agent closes its connection to the daemon */
+        request_kick(); /* so that the agent ends */
 }
 
 /* Logs what the thread waits for if the wait has taken long. Returns when to call again. Lock held.
@@ -173,8 +164,7 @@ void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
         lock_release(&core_lock);
         if (unlikely(atomic_load_explicit(&core.exiter, memory_order_relaxed))) {
                 timeout_ns = MIN(timeout_ns, EXIT_LOOK_NS);
-                if (driver_has_shut_down())
-                        atomic_store(&core.bystander, true);
+                core_look_for_shutdown();
         }
         bell_wait(&core.changed, heard, timeout_ns);
         lock_acquire(&core_lock);

@@ -105,6 +105,14 @@ struct gpu {
         bool context_kept LOCKED;    /* one of our threads uses the context: it must not end */
         bool context_retires LOCKED; /* the context is to end: no thread of ours begins to use it */
         struct swap *swap;
+        struct trouble {
+                uint64_t since_ns, /* first failure; 0: there is none */
+                        next_ns,   /* the time of the next attempt */
+                        wait_ns;
+                CUresult why;
+                bool look, /* find out whether a context has failed */
+                        told;
+        } trouble LOCKED;           /* failed calls of our own (trouble.h) */
         struct mover *mover;        /* the second context; if there is one, copies run in it */
         uint64_t mover_room LOCKED; /* part of unevictable: bytes reserved for the mover */
         uint64_t mover_ns LOCKED;   /* after a refusal or a failure: the time of the next attempt */
@@ -206,9 +214,9 @@ static inline bool core_passive(void)
                (unlikely(exiter) && exiter == (uintptr_t)pthread_self());
 }
 
-/* Make the process a bystander, because the GPU fails every call, even those without a context.
- * Threads get the driver's error instead of waiting for memory that cannot come back. Lock held. */
-void core_give_up(const struct gpu *g, CUresult why);
+/* Finds out whether the driver has shut down, because the process exits. Then no thread waits for
+ * anything any more. The lock is not held. */
+void core_look_for_shutdown(void);
 
 /* Call it once the driver is set up. Our exit handler, registered after the driver's, runs before
  * it. */

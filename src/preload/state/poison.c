@@ -11,6 +11,7 @@ static bool error_is_sticky(CUresult r)
 {
         switch (r) {
         case CUDA_ERROR_ECC_UNCORRECTABLE:
+        case CUDA_ERROR_CONTAINED:
         case CUDA_ERROR_ILLEGAL_ADDRESS:
         case CUDA_ERROR_LAUNCH_TIMEOUT:
         case CUDA_ERROR_ASSERT:
@@ -20,10 +21,21 @@ static bool error_is_sticky(CUresult r)
         case CUDA_ERROR_INVALID_ADDRESS_SPACE:
         case CUDA_ERROR_INVALID_PC:
         case CUDA_ERROR_LAUNCH_FAILED:
+        case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+        case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+        case CUDA_ERROR_EXTERNAL_DEVICE:
                 return true;
         default:
                 return false;
         }
+}
+
+void poison_give_up(struct gpu *g, CUresult why)
+{
+        log_debug("GPU %u: error %d; what was in its memory is given back", g->index, (int)why);
+        __atomic_store_n(&g->error, why, __ATOMIC_RELAXED);
+        request_report(g);
+        request_kick(); /* even if an earlier report is pending */
 }
 
 bool poison_note(struct gpu *g, CUresult r)
@@ -31,14 +43,10 @@ bool poison_note(struct gpu *g, CUresult r)
         if (!error_is_sticky(r))
                 return false;
         if (!g->error) {
-                log_debug("GPU %u: sticky error %d; what was in its memory is given back", g->index,
-                          (int)r);
-                __atomic_store_n(&g->error, r, __ATOMIC_RELAXED);
+                poison_give_up(g, r);
                 FOR_EACH_PART (p, failed) {
                         p->failed(g, r);
                 }
-                request_report(g);
-                request_kick(); /* even if an earlier report is pending */
         }
         return true;
 }

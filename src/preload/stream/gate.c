@@ -294,11 +294,20 @@ void gate_call_owner(enum gate_bits bit)
         owners[__builtin_ctz(bit)](0);
 }
 
+CUresult gate_refusal(void)
+{
+        CUresult r = poison_current();
+
+        return r ? r : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
 /* Returns the first bit that a thread has to handle outside the gate before it tries again. */
 static uint32_t first_reason(uint32_t bits, CUstream stream)
 {
         static const uint32_t in_order[] = {GATE_UNREADY, GATE_NO_LEASE, GATE_UNBACKED, GATE_HELD};
 
+        if (bits & GATE_FAILED && poison_current())
+                return GATE_FAILED;
         for (unsigned i = 0; i < sizeof(in_order) / sizeof(*in_order); i++)
                 if (bits & in_order[i])
                         return in_order[i];
@@ -324,6 +333,11 @@ static bool gate_step_out(struct gate_thread *t, uint32_t reason, CUstream strea
                 break;
         case GATE_HELD:
                 gate_wait_until_released();
+                break;
+        case GATE_FAILED:
+                *ret_answer = may_end ? &gate_interrupted : t;
+                if (!may_end)
+                        gate_mark(t, true);
                 break;
         case GATE_THROTTLE:
                 throttle_wait(stream);

@@ -26,7 +26,8 @@ enum gate_bits {
         GATE_PROFILE = 1 << 8,  /* submissions are profiled (profile.h) */
         GATE_FROZEN = 1 << 9,   /* with GATE_NO_LEASE: captured calls wait, too */
         GATE_MEASURE = 1 << 10, /* submissions are counted and timed (measure.h): nobody waits */
-        GATE_BITS = 11,
+        GATE_FAILED = 1 << 11,  /* a GPU was given up (trouble.h): calls for it end with its error */
+        GATE_BITS = 12,
 };
 
 /* The record of one thread, reused only after that thread has ended. Its thread writes it, the
@@ -44,8 +45,10 @@ struct gate_thread {
 extern _Atomic uint32_t gate_bits;
 extern __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 
-/* gate_enter_or_end() returns the address of this record for a call that must fail. */
+/* gate_enter_or_end() returns the address of this record for a call that must fail, with the error
+ * that gate_refusal() returns. */
 extern struct gate_thread gate_interrupted;
+CUresult gate_refusal(void);
 
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,
                                     bool may_end);
@@ -111,7 +114,8 @@ static inline struct gate_thread *gate_enter(CUstream stream, uint64_t work)
 }
 
 /* Like gate_enter(), for calls whose callers expect that they may fail. Returns &gate_interrupted,
- * with nothing marked, if the thread was interrupted while it waited for its turn (interrupt.h). */
+ * with nothing marked, if the thread was interrupted while it waited for its turn (interrupt.h), or
+ * the GPU was given up. */
 static inline struct gate_thread *gate_enter_or_end(CUstream stream, uint64_t work)
 {
         return gate_pass(stream, work, true);

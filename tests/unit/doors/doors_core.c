@@ -14,6 +14,12 @@ __thread struct gate_thread *gate_self;
 struct doors_core doors_core;
 
 struct gate_thread gate_interrupted;
+
+CUresult gate_refusal(void)
+{
+        return CUDA_ERROR_OPERATING_SYSTEM;
+}
+
 struct gate_thread doors_looking;
 
 struct gate_thread *gate_look_begin(void)

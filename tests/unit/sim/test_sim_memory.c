@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -382,6 +383,20 @@ SIM_TEST(fills_of_every_width_fill_exactly_their_range)
         CHECK_EQUAL(cuMemsetD32_v2(p + 2, 0, 1), CUDA_ERROR_INVALID_VALUE);
 }
 
+SIM_TEST_WITH(injected_faults_hit_the_named_thread_and_no_other,
+              "SIMCUDA_FAIL=cuMemAlloc@other:1:46,cuMemAlloc@this:2:46")
+{
+        CUdeviceptr p;
+
+        (void)unit_begin();
+        CHECK_EQUAL(prctl(PR_SET_NAME, "neither"), 0);
+        OK(cuMemAlloc_v2(&p, 64));
+        CHECK_EQUAL(prctl(PR_SET_NAME, "this"), 0);
+        OK(cuMemAlloc_v2(&p, 64));
+        CHECK_EQUAL(cuMemAlloc_v2(&p, 64), CUDA_ERROR_DEVICE_UNAVAILABLE);
+        OK(cuMemAlloc_v2(&p, 64));
+}
+
 SIM_TEST_WITH(injected_faults_hit_the_named_call_and_no_other,
               "SIMCUDA_FAIL=cuMemCreate:2:2,cuMemAlloc:1:46")
 {
@@ -437,6 +452,7 @@ int main(void)
                 cmocka_unit_test(kernels_reach_pinned_and_registered_memory_at_its_own_address),
                 cmocka_unit_test(pitched_copies_move_the_rows_and_nothing_else),
                 cmocka_unit_test(fills_of_every_width_fill_exactly_their_range),
+                cmocka_unit_test(injected_faults_hit_the_named_thread_and_no_other),
                 cmocka_unit_test(injected_faults_hit_the_named_call_and_no_other),
                 cmocka_unit_test(destroying_a_context_frees_all_its_memory),
         };

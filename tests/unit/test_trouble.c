@@ -1,0 +1,201 @@
+/* test_trouble.c: a driver that fails calls of ours, once or for long, loses no contents. Only a GPU
+ * that does nothing any more is given up, and only if memory is away. */
+#include "unit.h"
+
+#include "moves_bench.h"
+
+#include <time.h>
+
+#include "base/macros.h"
+#include "fakes/driver.h"
+#include "fakes/preload.h"
+#include "preload/move/trouble.h"
+#include "preload/stream/gate.h"
+
+static uint64_t now_ns = 1000 * NSEC_PER_SEC;
+
+int clock_gettime(clockid_t which, struct timespec *ret)
+{
+        ret->tv_sec = (time_t)(now_ns / NSEC_PER_SEC);
+        ret->tv_nsec = (long)(now_ns % NSEC_PER_SEC);
+        return 0;
+}
+
+static int begin(void **state)
+{
+        gate_open(GATE_FAILED);
+        return begin_moves(state);
+}
+
+/* Lets time pass while the agent takes its steps. */
+static void pass(uint64_t ns, bool may_evict, bool restore)
+{
+        for (uint64_t end = now_ns + ns; now_ns < end; now_ns += 5 * NSEC_PER_MSEC) {
+                (void)swap_step(gpu, may_evict, restore);
+                (void)driver_run(8);
+                check_accounts();
+        }
+}
+
+static void go_out(uint64_t ns)
+{
+        gpu->limit = 0;
+        pass(ns, true, false);
+}
+
+static void come_back(uint64_t ns)
+{
+        gpu->limit = UINT64_MAX;
+        pass(ns, false, true);
+}
+
+static void check_shared(void)
+{
+        assert_false(core.bystander);
+        assert_int_equal(gpu->error, CUDA_SUCCESS);
+        assert_false(atomic_load(&gate_bits) & GATE_FAILED);
+}
+
+static void a_call_that_fails_once_loses_nothing(void **state)
+{
+        static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OPERATING_SYSTEM,
+                                          CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY};
+
+        driver.ends_fail = true;
+        (void)allocate(8);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+        for (unsigned k = 0; k < ARRAY_SIZE(errors); k++) {
+                unsigned n = 0;
+
+                do {
+                        driver_fail(++n, errors[k]);
+                        go_out(NSEC_PER_SEC / 10);
+                        come_back(NSEC_PER_SEC / 10);
+                        check_shared();
+                        run_program();
+                } while (driver.failed);
+                assert_in_range(n, 16, 60);
+        }
+        driver.ends_fail = false;
+}
+
+static CUresult (*map)(CUdeviceptr at, size_t bytes, size_t offset,
+                       CUmemGenericAllocationHandle handle, unsigned long long flags);
+
+static CUresult map_no_heap(CUdeviceptr at, size_t bytes, size_t offset,
+                            CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+        return heap_holds(&gpu->heap, at) ? CUDA_ERROR_UNKNOWN
+                                          : map(at, bytes, offset, handle, flags);
+}
+
+static void a_gpu_that_passes_the_test_is_never_given_up(void **state)
+{
+        (void)allocate(8);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+        go_out(NSEC_PER_SEC / 10);
+        map = real.cuMemMap;
+        real.cuMemMap = map_no_heap;
+        come_back(100 * NSEC_PER_SEC);
+        check_shared();
+        assert_true(gpu->trouble.told);
+        assert_int_equal(gpu->heap.resident, 0);
+        real.cuMemMap = map;
+        come_back(3 * NSEC_PER_SEC);
+        assert_false(gpu->trouble.told);
+        run_program();
+}
+
+static void a_gpu_that_fails_all_is_given_up_after_half_a_minute(void **state)
+{
+        (void)allocate(8);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+        go_out(NSEC_PER_SEC / 10);
+        driver_die(CUDA_ERROR_UNKNOWN);
+        come_back(29 * NSEC_PER_SEC);
+        check_shared();
+        come_back(4 * NSEC_PER_SEC);
+        assert_int_equal(gpu->error, CUDA_ERROR_UNKNOWN);
+        assert_true(atomic_load(&gate_bits) & GATE_FAILED);
+        assert_false(core.bystander);
+        assert_int_equal(gpu->heap.backed, 0);
+}
+
+static void memory_on_a_gpu_that_fails_all_stays_there(void **state)
+{
+        (void)allocate(8);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+        driver_die(CUDA_ERROR_UNKNOWN);
+        go_out(70 * NSEC_PER_SEC);
+        check_shared();
+        assert_true(gpu->trouble.told);
+        driver.dead = false;
+        run_program();
+        go_out(3 * NSEC_PER_SEC);
+        assert_int_equal(gpu->heap.backed, 0);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+}
+
+static void memory_that_the_driver_keeps_is_released_later(void **state)
+{
+        (void)allocate(8);
+        come_back(NSEC_PER_SEC / 10);
+        driver.ends_fail = true;
+        for (unsigned n = 1; n <= 2; n++) { /* cuMemUnmap, cuMemRelease */
+                struct block *late;
+
+                (void)allocate(4);
+                come_back(NSEC_PER_SEC / 10);
+                driver_fail(n, CUDA_ERROR_UNKNOWN);
+                give_back(&things[1]);
+                late = gpu->late;
+                assert_non_null(late);
+                assert_int_equal(gpu->heap.backed, 3 * EXTENT);
+                lock_acquire(&core_lock);
+                assert_true(trouble_waits(gpu));
+                gpu->late = late->next_late;
+                swap_discard(gpu, late);
+                assert_null(gpu->late);
+                lock_release(&core_lock);
+                check_accounts();
+                assert_int_equal(gpu->heap.backed, 2 * EXTENT);
+        }
+        driver.ends_fail = false;
+}
+
+/* Whoever made the failed call may have gone. */
+static void trouble_without_attempts_is_forgotten(void **state)
+{
+        (void)allocate(4);
+        come_back(NSEC_PER_SEC / 10);
+        lock_acquire(&core_lock);
+        trouble_note(gpu, CUDA_ERROR_UNKNOWN);
+        assert_true(trouble_stands(gpu));
+        lock_release(&core_lock);
+        assert_int_equal(swap_step(gpu, false, false), SWAP_LATER);
+        pass(6 * NSEC_PER_SEC, false, false);
+        assert_int_equal(swap_step(gpu, false, false), SWAP_NOTHING);
+        pass(60 * NSEC_PER_SEC, false, false);
+        assert_false(gpu->trouble.told);
+        check_shared();
+}
+
+int main(void)
+{
+#define TROUBLE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end_moves)
+        const struct CMUnitTest tests[] = {
+                TROUBLE_TEST(a_call_that_fails_once_loses_nothing),
+                TROUBLE_TEST(a_gpu_that_passes_the_test_is_never_given_up),
+                TROUBLE_TEST(a_gpu_that_fails_all_is_given_up_after_half_a_minute),
+                TROUBLE_TEST(memory_on_a_gpu_that_fails_all_stays_there),
+                TROUBLE_TEST(memory_that_the_driver_keeps_is_released_later),
+                TROUBLE_TEST(trouble_without_attempts_is_forgotten),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
