@@ -29,7 +29,7 @@ def times_frozen(world, program):
 def check_frozen(world, check, name):
     """Runs a program until it was frozen at least once. Until its self-test has ended, a program is drained, and a
     drain may fail. On a busy machine a short program may end before its self-test; then it is run once more."""
-    for _ in range(5):
+    for _ in range(20):
         run, = check(world, name, [DOOR_OF[name]], SUBLET_FREEZE="move")
         if times_frozen(world, run) > 0:
             events = [e["event"] for e in world.traced(pid=run.pid)]
