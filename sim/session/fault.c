@@ -256,8 +256,7 @@ static bool fault_is_mine(const struct fault *f)
 {
         char name[16] = "";
 
-        return !f->thread[0] ||
-               (prctl(PR_GET_NAME, name) == 0 && strcmp(name, f->thread) == 0);
+        return !f->thread[0] || (prctl(PR_GET_NAME, name) == 0 && strcmp(name, f->thread) == 0);
 }
 
 /* Counts a call and causes its faults. Returns the fault that determines the result; NULL: none. */

@@ -1,5 +1,5 @@
-/* test_trouble.c: a driver that fails calls of ours, once or for long, loses no contents. Only a GPU
- * that does nothing any more is given up, and only if memory is away. */
+/* test_trouble.c: a driver that fails calls of ours, once or for long, loses no contents. Only a
+ * GPU that does nothing any more is given up, and only if memory is away. */
 #include "unit.h"
 
 #include "moves_bench.h"

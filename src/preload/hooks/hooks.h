@@ -46,18 +46,18 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
 #define HOOKS_RETRY(call) HOOKS_RETRY_ON(core_current_gpu(), call)
 /* The result of a call that is made inside the gate. pass: the result of gate_enter() or
  * gate_enter_or_end(). */
-#define HOOKS_PASSED(pass, call)                                 \
-        ({                                                       \
-                struct gate_thread *pass_ = (pass);              \
-                CUresult of_call_;                               \
-                                                                 \
-                if (unlikely(pass_ == &gate_interrupted)) {      \
-                        of_call_ = gate_refusal();               \
-                } else {                                         \
-                        of_call_ = (call);                       \
-                        gate_leave(pass_);                       \
-                }                                                \
-                of_call_;                                        \
+#define HOOKS_PASSED(pass, call)                            \
+        ({                                                  \
+                struct gate_thread *pass_ = (pass);         \
+                CUresult of_call_;                          \
+                                                            \
+                if (unlikely(pass_ == &gate_interrupted)) { \
+                        of_call_ = gate_refusal();          \
+                } else {                                    \
+                        of_call_ = (call);                  \
+                        gate_leave(pass_);                  \
+                }                                           \
+                of_call_;                                   \
         })
 /* The result of a call that passes the gate (gate.h). An interrupt may end its wait at the gate
  * with an error (interrupt.h). The call is repeated if it failed and the program's memory may have

@@ -12,13 +12,11 @@
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
 #include "preload/freeze/freeze.h"
-#include "preload/stream/gate.h"
 #include "preload/process/hidden.h"
 #include "preload/move/kept.h"
 #include "preload/freeze/mover.h"
 #include "preload/heap/lent.h"
 #include "preload/move/export.h"
-#include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/move/swap_state.h"
@@ -156,10 +154,7 @@ static void shed_passed(struct gpu *g, struct passed *ret) REQUIRES(core_lock)
         passed_shed(&g->passed, (unsigned)MIN(room, (uint64_t)PASSED_MAX), ret);
 }
 
-/* Mark an extent as on its way to the GPU, if the limit allows. *ret_shed: handed-over memory that
- * no longer fits the limit; the caller closes it before it creates memory. Lock held. */
-static bool extent_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
-        REQUIRES(core_lock)
+bool swap_claim(struct gpu *g, struct extent *e, struct passed *ret_shed)
 {
         if (!extent_is_free(e) || g->heap.backed + e->bytes > core_limit(g))
                 return false;
@@ -195,104 +190,6 @@ void swap_arrived(struct gpu *g, struct extent *e)
         trouble_end(g);
         request_report(g);
         bell_ring(&core.changed);
-}
-
-/* ---- at the gate ---- */
-
-/* Create memory for a claimed extent. */
-static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed) UNLOCKS(core_lock)
-{
-        CUstreamCaptureMode mode;
-        CUresult r;
-
-        lock_release(&core_lock);
-        passed_close(shed);
-        mode = core_relax();
-        r = extent_map(g, e, -EBADF);
-        core_unrelax(mode);
-        lock_acquire(&core_lock);
-        if (r == CUDA_SUCCESS)
-                swap_arrived(g, e);
-        else
-                swap_unclaim(g, e, r);
-        return r;
-}
-
-/* Back all allocated extents of a GPU. False: the lease was lost during a wait. Lock held. */
-static bool back_gpu(struct gpu *g) UNLOCKS(core_lock)
-{
-        struct core_wait w = {.what = "GPU memory"};
-
-        while (heap_missing(&g->heap) > 0 && !core_passive()) {
-                struct extent *e = choose_by_state(g, EXTENT_UNBACKED);
-                struct passed shed;
-
-                if (!core.running)
-                        return false;
-                if (!e) {
-                        core_wait(&w, NSEC_PER_SEC); /* other threads are backing the rest */
-                } else if (trouble_waits(g)) {
-                        core_wait(&w, 10 * NSEC_PER_MSEC);
-                } else if (!extent_claim(g, e, &shed)) {
-                        request_kick();
-                        core_wait(&w, NSEC_PER_SEC);
-                } else if (back_extent(g, e, &shed) != CUDA_SUCCESS) {
-                        core_wait(&w, 10 * NSEC_PER_MSEC);
-                }
-        }
-        return true;
-}
-
-/* Wait while this process gives way (giveway.h) and so must take no memory. */
-static void come_in(void) UNLOCKS(core_lock)
-{
-        struct core_wait w = {.what = "its turn to take memory"};
-
-        core.waiters++;
-        while (core.giveway.out && !core_passive()) {
-                request_kick();
-                core_wait(&w, NSEC_PER_SEC);
-        }
-        core.waiters--;
-}
-
-int swap_back_block(struct gpu *g, struct block *b)
-{
-        come_in();
-        for (unsigned i = 0; i < b->extent_count; i++) {
-                struct extent *e = &b->extents[i];
-                struct passed shed;
-
-                if (e->state == EXTENT_UNBACKED && e->live && extent_claim(g, e, &shed) &&
-                    back_extent(g, e, &shed) != CUDA_SUCCESS)
-                        return -ENOMEM;
-        }
-        return 0;
-}
-
-/* Back allocated extents that have no memory yet, as far as the limit allows, and wait for the
- * daemon to raise the limit. The thread is at the gate, not inside; lock not held. */
-static void back_new(uint64_t work)
-{
-        bool all = true;
-
-        lock_acquire(&core_lock);
-        core.waiters++;
-        for (unsigned i = 0; i < core.gpu_count && all; i++)
-                if (core.gpus[i].managed)
-                        all = back_gpu(&core.gpus[i]);
-        core.waiters--;
-        for (unsigned i = 0; i < core.gpu_count; i++)
-                all = all && (!core.gpus[i].managed || heap_missing(&core.gpus[i].heap) == 0);
-        if (all)
-                gate_open(GATE_UNBACKED);
-        request_kick();
-        lock_release(&core_lock);
-}
-
-void swap_setup(void)
-{
-        gate_own(GATE_UNBACKED, back_new);
 }
 
 /* ---- the agent's side ---- */
@@ -367,7 +264,7 @@ static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
 
         *ret_passed_fd = -EBADF;
         if (e || !all)
-                return e && extent_claim(g, e, ret_shed) ? e : NULL;
+                return e && swap_claim(g, e, ret_shed) ? e : NULL;
         e = g->passed.count ? choose_whole(g) : NULL;
 
         *ret_passed_fd =
@@ -376,7 +273,7 @@ static struct extent *claim_restore(struct gpu *g, bool all, int *ret_passed_fd,
                 e = choose_by_state(g, EXTENT_EVICTED);
         if (!e)
                 e = choose_by_state(g, EXTENT_UNBACKED);
-        return e && extent_claim(g, e, ret_shed) ? e : NULL;
+        return e && swap_claim(g, e, ret_shed) ? e : NULL;
 }
 
 static void end_episodes(struct gpu *g) REQUIRES(core_lock)

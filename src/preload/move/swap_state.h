@@ -1,5 +1,5 @@
-/* swap_state.h: shared by swap.c (what is moved, and when), choose.c (which extent first) and
- * transfer.c (how). No other file includes it.
+/* swap_state.h: shared by swap.c (what is moved, and when), back.c (at the gate), choose.c (which
+ * extent first), transfer.c (how) and trouble.c (when the driver fails). No other file includes it.
  *
  * The agent makes the transfers without core_lock. It takes the lock only for the figures of the
  * GPU and the state of extents. */
@@ -86,6 +86,10 @@ enum swap_progress transfer_answers(struct gpu *g);
 enum swap_progress transfer_reap(struct gpu *g);
 /* Finish all transfers, and destroy our objects in the context, which is current. */
 void transfer_end(struct gpu *g);
+
+/* Mark an extent as on its way to the GPU, if the limit allows. *ret_shed: handed-over memory that
+ * no longer fits the limit; the caller closes it before it creates memory. core_lock held. */
+bool swap_claim(struct gpu *g, struct extent *e, struct passed *ret_shed) REQUIRES(core_lock);
 
 /* The extent is no longer busy. swap_arrived(): it is on the GPU. swap_unclaim(): there was no
  * memory for it. swap_idle(): neither. core_lock held. */

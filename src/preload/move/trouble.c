@@ -1,5 +1,5 @@
-/* trouble.c: owns the decision when a driver call of ours is tried again, and when a GPU is given up.
- * Must never give up a GPU that still does what moving memory needs. */
+/* trouble.c: owns the decision when a driver call of ours is tried again, and when a GPU is given
+ * up. Must never give up a GPU that still does what moving memory needs. */
 #include "preload/move/trouble.h"
 
 #include "base/clock.h"

@@ -26,7 +26,7 @@ enum gate_bits {
         GATE_PROFILE = 1 << 8,  /* submissions are profiled (profile.h) */
         GATE_FROZEN = 1 << 9,   /* with GATE_NO_LEASE: captured calls wait, too */
         GATE_MEASURE = 1 << 10, /* submissions are counted and timed (measure.h): nobody waits */
-        GATE_FAILED = 1 << 11,  /* a GPU was given up (trouble.h): calls for it end with its error */
+        GATE_FAILED = 1 << 11, /* a GPU was given up (trouble.h): calls for it end with its error */
         GATE_BITS = 12,
 };
 
