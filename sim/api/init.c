@@ -68,6 +68,10 @@ static void init(void)
                 r = rm_setup();
         if (r == 0)
                 r = queues_setup();
+        if (r == -ENOTUNIQ) { /* CUDA_VISIBLE_DEVICES names a card twice */
+                init_result = CUDA_ERROR_INVALID_DEVICE;
+                return;
+        }
         if (r < 0) {
                 if (r != -EINVAL) /* -EINVAL has been reported already */
                         sim_say("cannot set up the session: %s", strerror(-r));

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "sim/call/call.h"
+#include "sim/call/objects.h"
 
 struct row {
         const char *base, *symbol;
@@ -105,7 +105,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **ret_fn, int version
         bool known = false, varies = false;
         size_t best = ARRAY_SIZE(rows);
 
-        if (!name || !ret_fn || (flags & ~(cuuint64_t)3))
+        if (!name || !ret_fn || (flags & ~(cuuint64_t)3) || version > device_driver_version())
                 return CUDA_ERROR_INVALID_VALUE;
         (void)pthread_once(&once, addresses_find);
         /* Find the newest variant that the requested version knows: a per-thread variant, if such

@@ -2,6 +2,7 @@
  * values of an H200; capacity and identity come from the session. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -95,11 +96,16 @@ CUresult device_enter(const char *function, CUdevice device)
         return r != CUDA_SUCCESS ? r : device_check(device);
 }
 
+int device_driver_version(void)
+{
+        return getenv("SIMCUDA_NEWER") ? 99000 : CUDA_VERSION;
+}
+
 EXPORT CUresult cuDriverGetVersion(int *ret_version)
 {
         if (!ret_version)
                 return CUDA_ERROR_INVALID_VALUE;
-        *ret_version = CUDA_VERSION;
+        *ret_version = device_driver_version();
         return CUDA_SUCCESS;
 }
 
@@ -187,6 +193,39 @@ EXPORT CUresult cuDeviceGetAttribute(int *ret_value, CUdevice_attribute attribut
         if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
                 *ret_value = (int)(*ret_value * mps_percentage() / 100);
         return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetExecAffinitySupport(int *ret_value, CUexecAffinityType type,
+                                               CUdevice device)
+{
+        CUresult r = device_enter(__func__, device);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_value)
+                return CUDA_ERROR_INVALID_VALUE;
+        *ret_value = 0; /* no context can be made with an affinity */
+        return CUDA_SUCCESS;
+}
+
+/* A context without an affinity has all processors that the process has, with MPS or without. */
+EXPORT CUresult cuCtxGetExecAffinity(CUexecAffinityParam *exec_affinity, CUexecAffinityType type)
+{
+        CUcontext c;
+        CUresult r = api_enter(__func__, API_CONTEXT, &c);
+        int count = 0;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!exec_affinity)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
+                return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+        r = cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                 (CUdevice)c->device);
+        if (r == CUDA_SUCCESS)
+                *exec_affinity = (CUexecAffinityParam){type, {{(unsigned)count}}};
+        return r;
 }
 
 EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)

@@ -122,6 +122,8 @@ bool context_stopped(CUcontext c);
 /* ---- device.c ---- */
 #define DEVICE_PROCESSORS 132 /* multiprocessors of an H200 */
 CUresult device_check(CUdevice device);
+/* Returns the CUDA version of this driver. It answers no call for a later one. */
+int device_driver_version(void);
 
 /* Begins entry points that take a device: calls api_enter(), and checks the device. */
 CUresult device_enter(const char *function, CUdevice device);

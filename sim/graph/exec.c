@@ -25,6 +25,7 @@ struct program {
         _Atomic unsigned users;
         struct step *step;
         size_t steps, room;
+        CUgraphNode refused; /* the node for which the graph cannot be instantiated; NULL: none */
 };
 
 struct CUgraphExec_st {
@@ -93,6 +94,38 @@ static CUresult program_add(struct program *p, const struct work *w, CUgraphNode
         return r;
 }
 
+/* Returns a node that the body of a conditional node must not have. Such a node can be added, but
+ * the graph cannot be instantiated. */
+static CUgraphNode body_refused(CUgraph body)
+{
+        CUgraphNode refused = NULL;
+
+        for (size_t i = 0; i < body->nodes && !refused; i++) {
+                CUgraphNode n = body->node[i];
+
+                if (n->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+                    n->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+                        refused = n;
+                else if (n->child)
+                        refused = body_refused(n->child);
+        }
+        return refused;
+}
+
+static CUresult program_add_graph(struct program *p, CUgraph g);
+
+static CUresult program_add_node(struct program *p, CUgraphNode n)
+{
+        if (n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+                p->refused = body_refused(n->child);
+                if (p->refused)
+                        return CUDA_ERROR_INVALID_VALUE;
+                if (!n->runs)
+                        return CUDA_SUCCESS;
+        }
+        return n->child ? program_add_graph(p, n->child) : program_add(p, &n->work, n, false);
+}
+
 /* Adds the nodes of g, each after its predecessors, otherwise in the order in which they were added
  * to the graph. Needs sim.lock. */
 static CUresult program_add_graph(struct program *p, CUgraph g)
@@ -112,8 +145,7 @@ static CUresult program_add_graph(struct program *p, CUgraph g)
                                 ready = n->after[k]->mark;
                         if (!ready)
                                 continue;
-                        r = n->child ? program_add_graph(p, n->child)
-                                     : program_add(p, &n->work, n, false);
+                        r = program_add_node(p, n);
                         if (r != CUDA_SUCCESS)
                                 return r;
                         n->mark = 1;
@@ -160,11 +192,12 @@ static void program_disown_memory(const struct program *p)
 /* ---- instances ---- */
 
 static CUresult instantiate(const char *function, CUgraphExec *ret_exec, CUgraph graph,
-                            uint64_t flags)
+                            uint64_t flags, CUgraphNode *ret_refused)
 {
         CUgraphExec e;
         CUresult r = api_enter(function, API_CONTEXT, NULL);
 
+        *ret_refused = NULL;
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_exec || !graph || graph->magic != MAGIC_GRAPH)
@@ -194,6 +227,7 @@ static CUresult instantiate(const char *function, CUgraphExec *ret_exec, CUgraph
         }
         pthread_mutex_unlock(&sim.lock);
         if (r != CUDA_SUCCESS) {
+                *ret_refused = e->program ? e->program->refused : NULL;
                 program_release(e->program);
                 free(e);
                 return r;
@@ -205,17 +239,20 @@ static CUresult instantiate(const char *function, CUgraphExec *ret_exec, CUgraph
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *ret_exec, CUgraph graph,
                                             unsigned long long flags)
 {
-        return instantiate(__func__, ret_exec, graph, flags);
+        CUgraphNode refused;
+
+        return instantiate(__func__, ret_exec, graph, flags, &refused);
 }
 
 EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *ret_exec, CUgraph graph,
                                       CUgraphNode *ret_error_node, char *log_buffer,
                                       size_t buffer_size)
 {
-        CUresult r = instantiate(__func__, ret_exec, graph, 0);
+        CUgraphNode refused;
+        CUresult r = instantiate(__func__, ret_exec, graph, 0, &refused);
 
         if (ret_error_node)
-                *ret_error_node = NULL;
+                *ret_error_node = refused;
         if (log_buffer && buffer_size)
                 (void)snprintf(log_buffer, buffer_size, "%s",
                                r == CUDA_SUCCESS ? "" : "the graph cannot be ordered");
@@ -232,15 +269,17 @@ EXPORT CUresult cuGraphInstantiate(CUgraphExec *ret_exec, CUgraph graph,
 EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *ret_exec, CUgraph graph,
                                              CUDA_GRAPH_INSTANTIATE_PARAMS *instantiate_params)
 {
+        CUgraphNode refused;
         CUresult r;
 
         if (!instantiate_params)
                 return CUDA_ERROR_INVALID_VALUE;
-        r = instantiate(__func__, ret_exec, graph, instantiate_params->flags);
-        instantiate_params->hErrNode_out = NULL;
-        instantiate_params->result_out = r == CUDA_SUCCESS
-                                                 ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                                                 : CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+        r = instantiate(__func__, ret_exec, graph, instantiate_params->flags, &refused);
+        instantiate_params->hErrNode_out = refused;
+        instantiate_params->result_out =
+                refused             ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
+                : r == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                                    : CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
         return r;
 }
 

@@ -279,6 +279,8 @@ static CUresult graph_copy(CUgraph from, CUgraph *ret_graph)
                         r = graph_add(g, o->type, &w, NULL, 0, &n);
                 if (r == CUDA_SUCCESS && o->child)
                         r = graph_copy(o->child, &n->child);
+                if (r == CUDA_SUCCESS)
+                        n->runs = o->runs;
                 if (r != CUDA_SUCCESS) {
                         graph_free(g);
                         return r;

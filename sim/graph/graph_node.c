@@ -1,5 +1,6 @@
 /* graph_node.c: one entry point for nodes of any type, which calls the entry point of the node's
- * type. Nodes for batches of memory operations, events, conditions and memory are not supported. */
+ * type, and conditional nodes, which have no other. Nodes for batches of memory operations and
+ * events are not supported. */
 #include <string.h>
 
 #include "sim/queue/graph.h"
@@ -23,6 +24,54 @@ static CUDA_MEMSET_NODE_PARAMS memset_of(const CUgraphNodeParams *p)
                                          .elementSize = p->memset.elementSize,
                                          .width = p->memset.width,
                                          .height = p->memset.height};
+}
+
+/* Kernels cannot set conditions here. So each keeps its default value, and a handle is that value
+ * with a bit that tells it from 0. */
+#define HANDLE_BIT (UINT64_C(1) << 32)
+
+EXPORT CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *ret_handle, CUgraph graph,
+                                               CUcontext ctx, unsigned int default_launch_value,
+                                               unsigned int flags)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_handle || !graph || graph->magic != MAGIC_GRAPH ||
+            (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT))
+                return CUDA_ERROR_INVALID_VALUE;
+        *ret_handle = HANDLE_BIT | (flags ? default_launch_value : 0);
+        return CUDA_SUCCESS;
+}
+
+/* Adds a node that runs its body, an empty graph to begin with, once or never. */
+static CUresult add_conditional(CUgraphNode *ret_node, CUgraph graph,
+                                const CUgraphNode *dependencies, size_t dependency_count,
+                                CUDA_CONDITIONAL_NODE_PARAMS *p)
+{
+        struct work w = {.kind = WORK_EMPTY};
+        CUgraph body;
+        CUresult r;
+
+        if (!graph || graph->magic != MAGIC_GRAPH || !(p->handle & HANDLE_BIT))
+                return CUDA_ERROR_INVALID_VALUE;
+        if (p->type != CU_GRAPH_COND_TYPE_IF || p->size != 1)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        pthread_mutex_lock(&sim.lock);
+        body = graph_new();
+        r = body ? graph_add(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL, &w, dependencies,
+                             dependency_count, ret_node)
+                 : CUDA_ERROR_OUT_OF_MEMORY;
+        if (r == CUDA_SUCCESS) {
+                (*ret_node)->child = body;
+                (*ret_node)->runs = (uint32_t)p->handle != 0;
+                p->phGraph_out = &(*ret_node)->child;
+        } else if (body) {
+                graph_free(body);
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
 }
 
 EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph graph,
@@ -62,6 +111,15 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *ret_node, CUgraph graph,
                 if (r == CUDA_SUCCESS)
                         (void)cuGraphChildGraphNodeGetGraph(*ret_node, &node_params->graph.graph);
                 return r;
+        case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+                return cuGraphAddMemAllocNode(ret_node, graph, dependencies, dependency_count,
+                                              &node_params->alloc);
+        case CU_GRAPH_NODE_TYPE_MEM_FREE:
+                return cuGraphAddMemFreeNode(ret_node, graph, dependencies, dependency_count,
+                                             node_params->free.dptr);
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+                return add_conditional(ret_node, graph, dependencies, dependency_count,
+                                       &node_params->conditional);
         default:
                 return CUDA_ERROR_NOT_SUPPORTED;
         }

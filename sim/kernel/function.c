@@ -137,10 +137,12 @@ EXPORT CUresult cuFuncGetParamInfo(CUfunction func, size_t param_index, size_t *
 
 EXPORT CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
-        CUresult r = function_enter(__func__, &function);
+        CUresult r = api_enter(__func__, API_CONTEXT, NULL);
 
         if (r != CUDA_SUCCESS)
                 return r;
+        if (!function || function->magic != MAGIC_FUNCTION) /* a kernel's handle, for example */
+                return CUDA_ERROR_INVALID_HANDLE;
         if (!state)
                 return CUDA_ERROR_INVALID_VALUE;
         *state = CU_FUNCTION_LOADING_STATE_LOADED;

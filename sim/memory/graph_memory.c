@@ -86,11 +86,12 @@ static struct region *region_for(CUgraph graph, unsigned device, uint64_t bytes)
         return r;
 }
 
-CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdeviceptr *ret_ptr)
+/* Makes the work of a node that allocates memory for the graph. */
+static CUresult allocation_new(CUgraph graph, unsigned device, uint64_t bytes,
+                               struct work *ret_work)
 {
         struct graph_memory *m = calloc(1, sizeof(*m));
-        struct work w = {.kind = WORK_GRAPH_ALLOC, .memory = m};
-        struct region *r = m ? region_for(s->capture->graph, device, bytes) : NULL;
+        struct region *r = m ? region_for(graph, device, bytes) : NULL;
 
         if (!r) {
                 free(m);
@@ -102,18 +103,39 @@ CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdev
         m->next = all;
         all = m;
         r->taken = MIN(align_up(r->taken + bytes, SPACE_GRANULARITY), r->bytes);
-        *ret_ptr = m->start;
+        *ret_work = (struct work){.kind = WORK_GRAPH_ALLOC, .memory = m};
+        return CUDA_SUCCESS;
+}
+
+/* Makes the work of a node that frees the memory of another node. */
+static CUresult free_new(CUdeviceptr ptr, struct work *ret_work)
+{
+        struct graph_memory *m = find(ptr);
+
+        if (!m || m->freed)
+                return CUDA_ERROR_INVALID_VALUE;
+        m->freed = true;
+        *ret_work = (struct work){.kind = WORK_GRAPH_FREE, .memory = m};
+        return CUDA_SUCCESS;
+}
+
+CUresult graph_memory_capture(CUstream s, unsigned device, uint64_t bytes, CUdeviceptr *ret_ptr)
+{
+        struct work w;
+        CUresult r = allocation_new(s->capture->graph, device, bytes, &w);
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        *ret_ptr = w.memory->start;
         return capture_add(s, &w);
 }
 
 CUresult graph_memory_capture_free(CUstream s, CUdeviceptr ptr)
 {
-        struct work w = {.kind = WORK_GRAPH_FREE, .memory = find(ptr)};
+        struct work w;
+        CUresult r = free_new(ptr, &w);
 
-        if (!w.memory || w.memory->freed)
-                return CUDA_ERROR_INVALID_VALUE;
-        w.memory->freed = true;
-        return capture_add(s, &w);
+        return r != CUDA_SUCCESS ? r : capture_add(s, &w);
 }
 
 /* Needs the space lock. */
@@ -259,6 +281,54 @@ CUresult graph_memory_run(struct graph_memory *m, bool to_allocate)
 }
 
 /* ---- nodes ---- */
+
+EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *ret_node, CUgraph graph,
+                                       const CUgraphNode *dependencies, size_t dependency_count,
+                                       CUDA_MEM_ALLOC_NODE_PARAMS *node_params)
+{
+        const CUmemPoolProps *props = node_params ? &node_params->poolProps : NULL;
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+        struct work w;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_node || !graph || graph->magic != MAGIC_GRAPH || !props ||
+            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+            props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            device_check(props->location.id) != CUDA_SUCCESS)
+                return CUDA_ERROR_INVALID_VALUE;
+        if (node_params->accessDescCount)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        pthread_mutex_lock(&sim.lock);
+        r = allocation_new(graph, (unsigned)props->location.id, node_params->bytesize, &w);
+        if (r == CUDA_SUCCESS)
+                r = graph_add(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &w, dependencies,
+                              dependency_count, ret_node);
+        if (r == CUDA_SUCCESS)
+                node_params->dptr = (*ret_node)->work.memory->start;
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *ret_node, CUgraph graph,
+                                      const CUgraphNode *dependencies, size_t dependency_count,
+                                      CUdeviceptr ptr)
+{
+        CUresult r = api_enter(__func__, API_ANY, NULL);
+        struct work w;
+
+        if (r != CUDA_SUCCESS)
+                return r;
+        if (!ret_node || !graph || graph->magic != MAGIC_GRAPH)
+                return CUDA_ERROR_INVALID_VALUE;
+        pthread_mutex_lock(&sim.lock);
+        r = free_new(ptr, &w);
+        if (r == CUDA_SUCCESS)
+                r = graph_add(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, &w, dependencies,
+                              dependency_count, ret_node);
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
 
 EXPORT CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node,
                                              CUDA_MEM_ALLOC_NODE_PARAMS *ret_params)

@@ -11,7 +11,8 @@ struct CUgraphNode_st {
         CUgraph graph;
         CUgraphNodeType type;
         struct work work;
-        CUgraph child;
+        CUgraph child;                 /* conditional node: its body */
+        bool runs;                     /* conditional node: the condition holds */
         struct CUgraphNode_st **after; /* the nodes that precede this one */
         size_t afters;
         void **params; /* the list that cuGraphKernelNodeGetParams() returned */

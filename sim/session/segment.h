@@ -56,9 +56,10 @@ struct session {
 void segment_lock(struct session_segment *g);
 void segment_unlock(struct session_segment *g);
 /* Finds the cards that a CUDA process sees: the folder has their nodes (NULL: all have one), and
- * the list, the value of CUDA_VISIBLE_DEVICES, names them (NULL: unset). Returns their number. */
-unsigned visible_cards(const struct session_segment *g, const char *folder, const char *list,
-                       uint8_t ret_card[static SESSION_DEVICES]);
+ * the list, the value of CUDA_VISIBLE_DEVICES, names them (NULL: unset). Returns their number;
+ * -ENOTUNIQ: the list names a card twice. */
+int visible_cards(const struct session_segment *g, const char *folder, const char *list,
+                  uint8_t ret_card[static SESSION_DEVICES]);
 /* Both functions need the lock. */
 uint64_t segment_used(struct session_segment *g, unsigned device);
 int segment_charge(struct session *s, unsigned device, uint64_t bytes); /* -ENOMEM */

@@ -497,11 +497,17 @@ int session_join(bool cuda, struct session **ret_session)
 
         s->segment = g;
         s->own = slot;
-        if (cuda)
-                s->visible = visible_cards(g, getenv("SIMCUDA_DEV"), getenv("CUDA_VISIBLE_DEVICES"),
-                                           s->card);
-        else
+        if (!cuda) {
                 session_all(s);
+        } else {
+                r = visible_cards(g, getenv("SIMCUDA_DEV"), getenv("CUDA_VISIBLE_DEVICES"),
+                                  s->card);
+                if (r < 0) {
+                        session_leave(s);
+                        goto unmap;
+                }
+                s->visible = (unsigned)r;
+        }
         *ret_session = TAKE_PTR(s);
         return 0;
 

@@ -1,6 +1,8 @@
 /* visible.c: which cards a CUDA process sees: those with a device node, and of these the ones that
  * CUDA_VISIBLE_DEVICES names, as NVIDIA's driver reads it.
  * Must never show a card behind an entry that names none. */
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,13 +76,14 @@ static int find_card(const struct session_segment *g, const uint8_t *gpu, unsign
         return gpu[number] * (int)each;
 }
 
-unsigned visible_cards(const struct session_segment *g, const char *folder, const char *list,
-                       uint8_t ret_card[static SESSION_DEVICES])
+int visible_cards(const struct session_segment *g, const char *folder, const char *list,
+                  uint8_t ret_card[static SESSION_DEVICES])
 {
         const unsigned each = MAX(g->mig, 1u);
         uint8_t gpu[SESSION_DEVICES] = {0};
         unsigned most, n = 0, gpus = 0;
         char copy[1024], *rest = copy, *entry;
+        bool numbered[SESSION_DEVICES];
 
         for (unsigned i = 0; i < g->devices / each; i++)
                 if (has_node(folder, i))
@@ -89,14 +92,22 @@ unsigned visible_cards(const struct session_segment *g, const char *folder, cons
         for (unsigned i = 0; i < SESSION_DEVICES; i++)
                 ret_card[i] = i < gpus ? (uint8_t)(gpu[i] * each) : (uint8_t)i;
         if (!list)
-                return most;
+                return (int)most;
         (void)snprintf(copy, sizeof(copy), "%s", list);
-        while (n < most && (entry = strsep(&rest, ","))) {
-                int card = find_card(g, gpu, gpus, entry + strspn(entry, " "));
+        while ((entry = strsep(&rest, ","))) {
+                int card = find_card(g, gpu, gpus, entry += strspn(entry, " "));
+                const bool is_number = isdigit((unsigned char)*entry);
+                uint8_t *there;
 
-                if (card < 0 || memchr(ret_card, card, n))
+                if (card < 0 || (g->mig && n == most))
                         break;
+                there = memchr(ret_card, card, n);
+                if (there && numbered[there - ret_card] == is_number)
+                        return -ENOTUNIQ;
+                if (there)
+                        break; /* once by its number and once by its UUID */
+                numbered[n] = is_number;
                 ret_card[n++] = (uint8_t)card;
         }
-        return n;
+        return (int)n;
 }

@@ -128,6 +128,8 @@ static CUresult event_record(const char *function, CUevent event, CUstream strea
         pthread_mutex_lock(&sim.lock);
         if (stream->capture) {
                 r = capture_record_event(stream, event);
+        } else if (flags) { /* an event is external only to a graph */
+                r = CUDA_ERROR_ILLEGAL_STATE;
         } else {
                 stream_await_room(stream);
                 r = capture_implicit(stream);
@@ -323,6 +325,8 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int f
         pthread_mutex_lock(&sim.lock);
         if (event->capture || stream->capture) {
                 r = capture_join(stream, event);
+        } else if (flags) {
+                r = CUDA_ERROR_ILLEGAL_STATE;
         } else {
                 r = capture_implicit(stream);
                 if (r == CUDA_SUCCESS && event->shared)

@@ -419,6 +419,16 @@ typedef struct CUDA_MEM_ALLOC_NODE_PARAMS_v1_st {
         CUdeviceptr dptr;
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 
+#define CU_GRAPH_COND_ASSIGN_DEFAULT 0x1
+
+typedef struct CUDA_CONDITIONAL_NODE_PARAMS {
+        CUgraphConditionalHandle handle;
+        CUgraphConditionalNodeType type;
+        unsigned int size;
+        CUgraph *phGraph_out;
+        CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
 /* A node of any type. */
 typedef struct CUgraphNodeParams_st {
         CUgraphNodeType type;
@@ -451,6 +461,7 @@ typedef struct CUgraphNodeParams_st {
                         CUdeviceptr dptr;
                 } free;
                 CUDA_BATCH_MEM_OP_NODE_PARAMS memOp;
+                CUDA_CONDITIONAL_NODE_PARAMS conditional;
         };
         long long reserved2;
 } CUgraphNodeParams;

@@ -150,7 +150,7 @@ def test_where_no_daemon_may_be_started_one_sentence_names_the_folder(make):
 def test_clients_with_other_numbers_for_one_card_share_its_ledger(four):
     """CUDA's numbers are a process's own; the UUID says which card is meant."""
     all_of_them = uuids(four)
-    ways = ["1", f"{all_of_them[1]},0", all_of_them[1][:16], "1,-1,2", "1,1"]
+    ways = ["1", f"{all_of_them[1]},0", all_of_them[1][:16], "1,-1,2", "1,9,1"]
     holders = [four.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE, CUDA_VISIBLE_DEVICES=way) for way in ways]
     for p in holders:
         p.await_event("filled")

@@ -24,6 +24,7 @@ int main(void)
         VALUE((size_t)CU_LAUNCH_PARAM_END);
         VALUE((size_t)CU_LAUNCH_PARAM_BUFFER_POINTER);
         VALUE((size_t)CU_LAUNCH_PARAM_BUFFER_SIZE);
+        VALUE(CU_GRAPH_COND_ASSIGN_DEFAULT);
         VALUE(CU_MEMHOSTALLOC_PORTABLE);
         VALUE(CU_MEMHOSTALLOC_DEVICEMAP);
         VALUE(CU_MEMHOSTALLOC_WRITECOMBINED);
@@ -481,6 +482,11 @@ int main(void)
         OFFSET(CUgraphNodeParams, free.dptr);
         OFFSET(CUgraphNodeParams, memOp);
         OFFSET(CUgraphNodeParams, memOp.paramArray);
+        OFFSET(CUgraphNodeParams, conditional);
+        OFFSET(CUgraphNodeParams, conditional.type);
+        OFFSET(CUgraphNodeParams, conditional.size);
+        OFFSET(CUgraphNodeParams, conditional.phGraph_out);
+        OFFSET(CUgraphNodeParams, conditional.ctx);
         OFFSET(CUgraphNodeParams, reserved2);
         return 0;
 }

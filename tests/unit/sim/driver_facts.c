@@ -1,6 +1,6 @@
 /* driver_facts.c: asks a driver questions that the documentation leaves open, one answer on each
  * line. driver_facts.txt has a real card's answers; the simulated driver must give the same. */
-#include "facts.h"
+#include "driver_facts.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -1517,7 +1517,7 @@ static const struct facts groups[] = {
 
 int main(int argc, char *argv[])
 {
-        static const struct facts *const lists[] = {groups, NULL};
+        static const struct facts *const lists[] = {corner_groups, groups, NULL};
 
         return facts_main(argc, argv, lists);
 }
