@@ -84,6 +84,8 @@ static void init(void)
                 init_result = CUDA_ERROR_NO_DEVICE;
                 return;
         }
+        if (mps_takes_part())
+                session_note_mps(sim.session);
         /* The trace gets a line with 0 bytes, because this process may have been another program
          * before exec(). */
         for (unsigned d = 0; d < sim.devices; d++)

@@ -83,6 +83,8 @@ typedef struct {
           (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
         X(nvmlDeviceGetComputeRunningProcesses_v3,                                         \
           (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
+        X(nvmlDeviceGetMPSComputeRunningProcesses_v3,                                      \
+          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
         X(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *index))                      \
         X(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *minor))                \
         X(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *mode))                      \
@@ -714,8 +716,8 @@ EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
         return NVML_SUCCESS;
 }
 
-static void list_processes(struct session *s, unsigned index, unsigned room, unsigned *found,
-                           nvmlProcessInfo_v2_t *ret)
+static void list_processes(struct session *s, unsigned index, bool mps, unsigned room,
+                           unsigned *found, nvmlProcessInfo_v2_t *ret)
 {
         unsigned mig = session_mig(s);
 
@@ -724,7 +726,7 @@ static void list_processes(struct session *s, unsigned index, unsigned room, uns
                 const struct session_use *use = &slot->device[index];
 
                 if (atomic_load(&slot->state) != SLOT_LIVE || !atomic_load(&slot->cuda) ||
-                    !atomic_load(&use->contexts))
+                    !atomic_load(&use->contexts) || (mps && !atomic_load(&slot->mps)))
                         continue;
                 if (*found < room)
                         ret[*found] = (nvmlProcessInfo_v2_t){
@@ -738,15 +740,15 @@ static void list_processes(struct session *s, unsigned index, unsigned room, uns
         }
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                            nvmlProcessInfo_v2_t *infos)
+static nvmlReturn_t running_processes(const char *function, nvmlDevice_t device, bool mps,
+                                      unsigned *count, nvmlProcessInfo_v2_t *infos)
 {
         unsigned index, found = 0, room;
         struct session *s;
         nvmlReturn_t r = device_enter(device, &s, &index);
 
         if (r == NVML_SUCCESS)
-                r = (nvmlReturn_t)fault_check(__func__);
+                r = (nvmlReturn_t)fault_check(function);
         if (r != NVML_SUCCESS)
                 return r;
         if (!count || (*count && !infos))
@@ -754,9 +756,22 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
         room = *count;
         session_reap(s);
         for (unsigned i = index; i < index + device_parts(s, device); i++)
-                list_processes(s, i, room, &found, infos);
+                list_processes(s, i, mps, room, &found, infos);
         *count = found;
         return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+/* As on a real card, a client of MPS is in both lists. */
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                            nvmlProcessInfo_v2_t *infos)
+{
+        return running_processes(__func__, device, false, count, infos);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                               nvmlProcessInfo_v2_t *infos)
+{
+        return running_processes(__func__, device, true, count, infos);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,

@@ -516,6 +516,11 @@ unmap:
         return r;
 }
 
+void session_note_mps(struct session *s)
+{
+        atomic_store(&s->own->mps, true);
+}
+
 int session_attach(const char *name, struct session **ret_session)
 {
         _cleanup_free_ struct session *s = calloc(1, sizeof(*s));

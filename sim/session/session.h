@@ -85,6 +85,7 @@ struct session_store {
 struct session_slot {
         _Atomic uint32_t state;
         _Atomic bool cuda; /* the process has called cuInit; false: it only observes (NVML) */
+        _Atomic bool mps;  /* the process is a client of MPS */
         pid_t pid;
         uint64_t start; /* start of the process, in clock ticks since boot */
         uint64_t stack; /* address of the program's stack, which exec() changes; 0: unknown */
@@ -123,6 +124,8 @@ int session_name(char ret_name[static SESSION_NAME_MAX]);
  * session in use keeps its cards. cuda: false for a process that only observes (NVML). Returns 0,
  * -EINVAL (malformed environment), -EPERM (a segment of another user), -EUSERS (no free slot). */
 int session_join(bool cuda, struct session **ret_session);
+/* Notes that this process is a client of MPS, for NVML. */
+void session_note_mps(struct session *s);
 /* Opens a session only to look at it, until session_detach(). -ENOENT: there is no session. */
 int session_attach(const char *name, struct session **ret_session);
 void session_detach(struct session *s);

@@ -6,6 +6,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import others
 from tenants import Tenants
 from wireclient import Client
-from world import BUILD, GENEROUS_S, end_fills, go_on, name_of, wait_for
+from world import BUILD, GENEROUS_S, NO_PYTHON, end_fills, go_on, name_of, wait_for
 
 MPS = os.path.join(BUILD, "sim", "mps")
 NO_CHANNELS = "it has no channels of its own, as under MPS or in WSL"
@@ -118,6 +119,32 @@ def test_programs_of_a_user_share_a_server_that_ends_after_them(mps):
     again = fill(mps, 3)
     again.ok()  # the file that ends it exists
     assert only_folder(mps) == folder
+
+
+LISTS = """
+import ctypes, json
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+nvml.nvmlInit_v2()
+device = ctypes.c_void_p()
+nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+for name in "", "MPS":
+    room, n = (ctypes.c_ulonglong * 96)(), ctypes.c_uint(32)
+    assert getattr(nvml, f"nvmlDeviceGet{name}ComputeRunningProcesses_v3")(device, ctypes.byref(n), room) == 0
+    print(json.dumps({"event": name or "all", "pids": [room[3 * i] for i in range(n.value)]}))
+"""
+
+
+@pytest.mark.skipif(NO_PYTHON is not None, reason=NO_PYTHON or "")
+def test_nvml_lists_a_client_among_all_processes_and_among_those_of_mps(mps):
+    """As on an H200. The daemon reads the first list only, so each client counts once."""
+    programs, other = [fill(mps, seed) for seed in (1, 2)], fill(mps, 3, SUBLET_WAY="auto")
+    begin(*programs, other)
+    clients = sorted(p.pid for p in programs)
+    lists = mps.start([sys.executable, "-c", LISTS]).ok()
+    assert [sorted(e["pids"]) for e in lists.events("all")] == [sorted([*clients, other.pid])]
+    assert [sorted(e["pids"]) for e in lists.events("MPS")] == [clients]
+    assert mps.status()["gpus"][0]["foreign"] == 0
+    end_fills(mps, *programs, other)
 
 
 def test_a_server_stays_for_the_time_linger(world):
