@@ -85,6 +85,14 @@ def test_a_list_that_shows_no_device_leaves_none(shared, value):
     assert p.wait() == 4 and "CUDA_ERROR_NO_DEVICE" in p.out()
 
 
+def test_a_list_that_names_a_device_twice_is_refused_as_by_the_driver(make_world):
+    world = make_world(gpus=2)
+    world.start_daemon()
+    for value, ranks in (("1,1", 4), ("3,0,3", 4), ("0,0", None)):
+        p = devices(world, "one", ranks=ranks, CUDA_VISIBLE_DEVICES=value)
+        assert p.wait() == 4 and "CUDA_ERROR_INVALID_DEVICE" in p.out(), value
+
+
 def test_devices_are_dealt_out_to_two_cards_in_turn(make_world):
     world = make_world(gpus=2)
     world.start_daemon()

@@ -2,6 +2,8 @@
  * processes agree on, and are selected as the driver selects cards. */
 #include "unit.h"
 
+#include <errno.h>
+
 #include "base/macros.h"
 #include "ranks/devices/map.h"
 
@@ -146,26 +148,29 @@ static void a_list_selects_devices_as_the_driver_does(void **state)
                 {"0,1,2,3", "0123"}, {" 1, 2", "12"},
                 {"1 ,2", "12"},      {"-1", ""},
                 {"1,-1,2", "1"},     {"4", ""},
-                {"1,4,2", "1"},      {"1,1,2", "1"},
+                {"1,4,2", "1"},      {"1,4,1", "1"},
                 {"1,", "1"},         {",1", ""},
                 {"x", ""},           {"1x", ""},
                 {"99999999999", ""}, {"GPU-102001", "1"},
                 {"GPU-1020", ""},    {"GPU-102003,0", "30"},
-                {"MIG-102002", "2"},
+                {"MIG-102002", "2"}, {"2,GPU-102002,0", "2"},
         };
+        static const char *const refused[] = {"1,1", "1,1,4", "0,1,2,3,0", "GPU-102002,GPU-102002"};
         struct identity all[4];
         uint8_t shown[DEVICES_MAX];
 
         for (unsigned i = 0; i < 4; i++)
                 all[i] = card_of(i);
         for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
-                const unsigned n = map_visible(cases[i].list, all, 4, shown);
+                const int n = map_visible(cases[i].list, all, 4, shown);
 
-                if (n != strlen(cases[i].shown))
-                        fail_msg("'%s' shows %u", cases[i].list, n);
-                for (unsigned k = 0; k < n; k++)
+                if (n != (int)strlen(cases[i].shown))
+                        fail_msg("'%s' shows %d", cases[i].list, n);
+                for (int k = 0; k < n; k++)
                         assert_int_equal(shown[k], cases[i].shown[k] - '0');
         }
+        for (unsigned i = 0; i < ARRAY_SIZE(refused); i++)
+                assert_int_equal(map_visible(refused[i], all, 4, shown), -ENOTUNIQ);
 }
 
 static void cards_come_in_the_order_of_their_first_devices(void **state)

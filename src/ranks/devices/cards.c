@@ -59,7 +59,8 @@ static void add_instances(struct cards *all, nvmlDevice_t gpu, const nvmlPciInfo
         }
 }
 
-/* Keeps the cards that the list names. */
+/* Keeps the cards that the list names; none, if it names a card twice: the driver then refuses to
+ * start. */
 static void keep_visible(struct cards *all, const char *list)
 {
         struct identity identities[DEVICES_MAX];
@@ -68,7 +69,7 @@ static void keep_visible(struct cards *all, const char *list)
 
         for (unsigned i = 0; i < all->n; i++)
                 identities[i] = all->card[i].identity;
-        kept.n = map_visible(list, identities, all->n, shown);
+        kept.n = (unsigned)MAX(map_visible(list, identities, all->n, shown), 0);
         for (unsigned i = 0; i < kept.n; i++)
                 kept.card[i] = all->card[shown[i]];
         *all = kept;

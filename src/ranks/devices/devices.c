@@ -2,6 +2,7 @@
  * counts devices of the job. */
 #include "ranks/devices/devices.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "ranks/devices/cards.h"
 
 #define VISIBLE "CUDA_VISIBLE_DEVICES"
@@ -73,12 +75,17 @@ static void put_back(char **before, char *const *own, const char *value)
 }
 
 /* Sets the program's devices: those of all of the job's that the launcher has chosen. */
-static void choose_devices(const char *launcher, const struct identity *all, unsigned ranks,
-                           uint8_t ret[static DEVICES_MAX])
+static CUresult choose_devices(const char *launcher, const struct identity *all, unsigned ranks,
+                               uint8_t ret[static DEVICES_MAX])
 {
-        devices.n = map_visible(launcher, all, ranks, ret);
+        const int shown = map_visible(launcher, all, ranks, ret);
+
+        devices.n = (unsigned)MAX(shown, 0);
         for (unsigned i = 0; i < devices.n; i++)
                 devices.identity[i] = all[ret[i]];
+        if (shown == -ENOTUNIQ)
+                return CUDA_ERROR_INVALID_DEVICE;
+        return shown > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
 /* A launcher may have chosen some devices of several cards. Then the driver sees their cards, in
@@ -98,7 +105,7 @@ static const char *choose_cards(const char *launcher)
                 return NULL;
         for (unsigned i = 0; i < ranks; i++)
                 all[i] = cards_identity(cards, i);
-        choose_devices(launcher, all, ranks, shown);
+        (void)choose_devices(launcher, all, ranks, shown);
         devices.selected = map_order(shown, devices.n, cards->n, order, devices.card);
         for (unsigned i = 0; i < devices.selected; i++)
                 at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? "," : "",
@@ -167,10 +174,10 @@ static CUresult find_devices(unsigned ranks)
                 all[i] = listed->mig ? cards_identity(listed, i)
                                      : map_identity(&card[map_card(i, devices.cards)], i,
                                                     devices.cards, false);
-        choose_devices(getenv(VISIBLE), all, devices.cards ? ranks : 0, shown);
+        r = choose_devices(getenv(VISIBLE), all, devices.cards ? ranks : 0, shown);
         for (unsigned i = 0; i < devices.n; i++)
                 devices.card[i] = (uint8_t)map_card(shown[i], devices.cards);
-        return devices.n ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+        return r;
 }
 
 CUresult devices_init(unsigned flags)

@@ -2,6 +2,7 @@
  * job. Reads numbers without the C library, whose functions for that have newer symbols. */
 #include "ranks/devices/map.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -146,16 +147,19 @@ static int find_uuid(const struct identity *all, unsigned n, const char *text)
         return found;
 }
 
-unsigned map_visible(const char *list, const struct identity *all, unsigned n,
-                     uint8_t ret[static DEVICES_MAX])
+int map_visible(const char *list, const struct identity *all, unsigned n,
+                uint8_t ret[static DEVICES_MAX])
 {
-        unsigned shown = 0;
+        bool numbered[DEVICES_MAX];
+        int shown = 0;
 
         for (unsigned i = 0; !list && i < n; i++)
                 ret[shown++] = (uint8_t)i;
         while (list) {
                 const size_t length = strcspn(list += strspn(list, " "), ",");
                 char entry[UUID_TEXT_MAX];
+                const uint8_t *there;
+                bool is_number;
                 int device;
 
                 if (length >= sizeof(entry))
@@ -164,10 +168,17 @@ unsigned map_visible(const char *list, const struct identity *all, unsigned n,
                 entry[length] = 0;
                 entry[strcspn(entry, " ")] = 0;
                 device = map_read_number(entry);
-                if (device < 0)
+                is_number = device >= 0;
+                if (!is_number)
                         device = find_uuid(all, n, entry);
-                if (device < 0 || device >= (int)n || memchr(ret, device, shown))
+                if (device < 0 || device >= (int)n)
                         break;
+                there = memchr(ret, device, (size_t)shown);
+                if (there && numbered[there - ret] == is_number)
+                        return -ENOTUNIQ;
+                if (there)
+                        break;
+                numbered[shown] = is_number;
                 ret[shown++] = (uint8_t)device;
                 list = list[length] ? list + length + 1 : NULL;
         }

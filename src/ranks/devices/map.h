@@ -22,10 +22,11 @@ struct identity map_identity(const struct identity *card, unsigned device, unsig
                              bool shared_bus);
 
 /* Returns how many of n devices a CUDA_VISIBLE_DEVICES shows, and which: numbers, UUIDs and
- * beginnings of UUIDs. As for the driver, an entry that names no device, or a device that is there
- * already, ends the list. list NULL: all. */
-unsigned map_visible(const char *list, const struct identity *all, unsigned n,
-                     uint8_t ret[static DEVICES_MAX]);
+ * beginnings of UUIDs. As for the driver, an entry ends the list if it names no device, or by UUID
+ * one that is there by number, or the reverse. list NULL: all. -ENOTUNIQ: the list names a device
+ * twice by number or twice by UUID, which the driver refuses. */
+int map_visible(const char *list, const struct identity *all, unsigned n,
+                uint8_t ret[static DEVICES_MAX]);
 
 /* Returns the cards of these devices, each once, in the order of the devices. ret_at: where each
  * device's card is in that order. */
