@@ -44,6 +44,12 @@ WEAK CUresult extent_unmap(const struct gpu *g, const struct extent *e)
         return CUDA_SUCCESS;
 }
 
+WEAK void trouble_give_up(struct gpu *g, CUresult why)
+{
+        want_lock();
+        g->error = why;
+}
+
 WEAK bool trouble_waits(const struct gpu *g)
 {
         return false;

@@ -437,6 +437,79 @@ static void a_failed_exchange_keeps_the_old_memory(void **state)
         driver_fail(0, CUDA_SUCCESS);
 }
 
+static CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                       unsigned long long);
+static unsigned maps_that_fail;
+static CUresult map_error;
+
+static CUresult map_fails(CUdeviceptr at, size_t bytes, size_t offset,
+                          CUmemGenericAllocationHandle name, unsigned long long flags)
+{
+        if (maps_that_fail == 0)
+                return map(at, bytes, offset, name, flags);
+        maps_that_fail--;
+        return map_error;
+}
+
+/* Exchanges the extent's memory while the next n maps fail. Peer 3 came after the extent's map. */
+static CUresult exchange_while_maps_fail(unsigned n, CUresult error)
+{
+        struct extent aside = {.address = AT + 64 * BYTES, .bytes = BYTES, .block = &block};
+        CUresult r;
+
+        gpu->peers = 1 << 0;
+        assert_int_equal(extent_map_host(gpu, &extent), CUDA_SUCCESS);
+        fill(AT, 3);
+        gpu->peers |= 1 << 3;
+        assert_int_equal(extent_map(gpu, &aside, -EBADF), CUDA_SUCCESS);
+        map = real.cuMemMap;
+        real.cuMemMap = map_fails;
+        maps_that_fail = n;
+        map_error = error;
+        r = extent_exchange(gpu, &extent, &aside);
+        real.cuMemMap = map;
+        assert_int_equal(driver.used, 0);
+        assert_int_equal(driver.host, BYTES);
+        assert_int_equal(extent.peers, 1 << 0);
+        return r;
+}
+
+static void a_failed_exchange_keeps_the_gpus_that_reach_the_memory(void **state)
+{
+        assert_int_equal(exchange_while_maps_fail(1, CUDA_ERROR_OUT_OF_MEMORY),
+                         CUDA_ERROR_OUT_OF_MEMORY);
+        check_filled(AT, 3);
+        for (unsigned g = 0; g < 4; g++)
+                assert_int_equal(driver_word(AT, g) != NULL, g == 0 || g == 2);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
+}
+
+static void an_exchange_puts_the_old_memory_back_although_that_fails_at_first(void **state)
+{
+        for (unsigned n = 2; n <= 3; n++) {
+                assert_int_equal(exchange_while_maps_fail(n, CUDA_ERROR_OUT_OF_MEMORY),
+                                 CUDA_ERROR_OUT_OF_MEMORY);
+                check_filled(AT, 3);
+                assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
+        }
+}
+
+static void lost_memory_ends_the_programs_work_on_its_gpu(void **state)
+{
+        gpu->error = CUDA_SUCCESS;
+        assert_int_equal(exchange_while_maps_fail(9, CUDA_ERROR_UNKNOWN), CUDA_ERROR_UNKNOWN);
+        assert_int_equal(gpu->error, CUDA_SUCCESS);
+        check_filled(AT, 3);
+        (void)extent_unmap(gpu, &extent);
+        assert_int_equal(exchange_while_maps_fail(1000, CUDA_ERROR_OPERATING_SYSTEM),
+                         CUDA_ERROR_OPERATING_SYSTEM);
+        assert_int_equal(driver_mappings(), 0);
+        assert_in_range(maps_that_fail, 1, 999); /* it has given up */
+        assert_int_equal(gpu->error, CUDA_ERROR_OPERATING_SYSTEM);
+        gpu->error = CUDA_SUCCESS;
+        (void)extent_release(&extent);
+}
+
 #define EXTENT_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -456,6 +529,9 @@ int main(void)
                 EXTENT_TEST(replaced_memory_has_the_same_contents_and_can_be_exported),
                 EXTENT_TEST(memory_mapped_aside_replaces_an_extents_memory),
                 EXTENT_TEST(a_failed_exchange_keeps_the_old_memory),
+                EXTENT_TEST(a_failed_exchange_keeps_the_gpus_that_reach_the_memory),
+                EXTENT_TEST(an_exchange_puts_the_old_memory_back_although_that_fails_at_first),
+                EXTENT_TEST(lost_memory_ends_the_programs_work_on_its_gpu),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -479,7 +479,7 @@ static struct extent *next_move(struct gpu **ret_gpu) REQUIRES(core_lock)
 }
 
 /* Make memory on the card or the host, fill it at a temporary address, and put it in place of the
- * old memory. After a failure the extent lies where it was. */
+ * old memory. After a failure the extent lies where it was, except as in extent_exchange(). */
 static CUresult carry(struct gpu *g, struct extent *e, bool to_card)
 {
         struct extent other = {.address = g->aside, .bytes = e->bytes, .block = e->block};
@@ -532,7 +532,7 @@ bool overflow_move(void)
         if (r != CUDA_SUCCESS) {
                 if (to_card)
                         heap_unclaim(&g->heap, e);
-                log_debug("GPU %u: an extent stays where it is: CUDA error %d", g->index, (int)r);
+                log_debug("GPU %u: an extent did not move: CUDA error %d", g->index, (int)r);
         } else {
                 heap_change_sides(&g->heap, e);
                 overflow.moved += e->bytes;

@@ -3,15 +3,21 @@
 #include "preload/move/extent.h"
 
 #include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/freeze/mover.h"
+#include "preload/move/trouble.h"
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 #include "preload/state/virtual.h"
+
+#define BACK_TRIES 9u /* in about a quarter of a second */
 
 bool extent_may_leave(const struct gpu *g, const struct extent *e)
 {
@@ -267,13 +273,41 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
         return r;
 }
 
+/* Maps memory of the program again that was just unmapped. Its contents are nowhere else, so a GPU
+ * that refuses it again and again is given up. */
+static bool map_back(const struct gpu *g, const struct extent *e)
+{
+        CUresult r = CUDA_ERROR_UNKNOWN;
+
+        for (unsigned n = 0; n < BACK_TRIES && r != CUDA_SUCCESS; n++) {
+                const struct timespec nap = {.tv_nsec = (long)(NSEC_PER_MSEC << n)};
+
+                if (n > 0)
+                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                r = extent_map_at(g, e, e->address);
+        }
+        if (r == CUDA_SUCCESS)
+                return true;
+        log_warning("GPU %u: the driver does not map memory of this program at %llx any more (CUDA "
+                    "error %d), so it is lost: all further work on this GPU gets that error",
+                    g->index, (unsigned long long)e->address, (int)r);
+        lock_acquire(&core_lock);
+        trouble_give_up(&core.gpus[g->index], r);
+        lock_release(&core_lock);
+        return false;
+}
+
 CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other)
 {
         const struct extent old = *e;
         CUresult r;
 
         (void)extent_unmap_at(other, other->address);
-        (void)extent_unmap_at(e, e->address);
+        r = extent_unmap_at(e, e->address);
+        if (r != CUDA_SUCCESS) {
+                (void)extent_release(other);
+                return r;
+        }
         e->handle = other->handle;
         e->peers = other->peers;
         r = extent_map_at(g, e, e->address);
@@ -283,8 +317,10 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
                 return r;
         }
         e->handle = old.handle;
-        (void)extent_release(other);
-        return extent_map_at(g, e, e->address) == CUDA_SUCCESS ? r : CUDA_ERROR_UNKNOWN;
+        e->peers = old.peers;
+        (void)extent_release(other); /* the driver may need its room to map the old memory again */
+        (void)map_back(g, e);
+        return r;
 }
 
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
@@ -396,9 +432,8 @@ static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct 
                 (void)extent_release(&old);
                 e->handle = fresh->handle;
                 e->adopted = false;
-        } else if (extent_map_at(g, &old, e->address) != CUDA_SUCCESS) {
-                log_warning("GPU %u: memory at %llx is lost", g->index,
-                            (unsigned long long)e->address);
+        } else {
+                (void)map_back(g, &old);
         }
         return r;
 }

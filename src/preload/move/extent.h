@@ -49,7 +49,7 @@ CUresult extent_place(const struct gpu *g, const struct extent *e);
 CUresult extent_release(const struct extent *e);
 /* Release the memory of e, and give e the memory that is mapped at the address of `other`. Both
  * extents have the same size. After a failure e is unchanged, and the memory of `other` is
- * released. */
+ * released; or e could not be mapped again, and the GPU is given up. */
 CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other);
 
 /* extent_may_leave(): the memory may be handed over to another process. extent_may_adopt(): the

@@ -61,6 +61,13 @@ bool trouble_stands(struct gpu *g)
         return t->since_ns != 0;
 }
 
+void trouble_give_up(struct gpu *g, CUresult why)
+{
+        poison_give_up(g, why);
+        gate_shut(GATE_FAILED);
+        g->trouble = (struct trouble){0};
+}
+
 /* The GPU was tested after a long trouble. */
 static void judge(struct gpu *g, CUresult test) REQUIRES(core_lock)
 {
@@ -72,9 +79,7 @@ static void judge(struct gpu *g, CUresult test) REQUIRES(core_lock)
                             "this program (CUDA error %d): all its further work on this GPU gets "
                             "that error",
                             g->index, seconds, (int)t->why);
-                poison_give_up(g, t->why);
-                gate_shut(GATE_FAILED);
-                *t = (struct trouble){0};
+                trouble_give_up(g, t->why);
                 return;
         }
         if (!t->told)

@@ -17,6 +17,9 @@ struct gpu;
 void trouble_note(struct gpu *g, CUresult why) REQUIRES(core_lock);
 /* Memory has moved. core_lock held. */
 void trouble_end(struct gpu *g) REQUIRES(core_lock);
+/* Memory of the program is lost: from now on its work on this GPU gets this error. core_lock held.
+ */
+void trouble_give_up(struct gpu *g, CUresult why) REQUIRES(core_lock);
 /* True until the next attempt is due. core_lock held. */
 bool trouble_waits(const struct gpu *g) REQUIRES(core_lock);
 /* True if there is trouble. Forgets it if nobody has tried again for long. core_lock held. */
