@@ -1,5 +1,5 @@
 """Questions whose answers were recorded on a real card (tests/unit/sim/*_facts.txt), asked through libsublet.so. A
-program must get the same answers, except for those listed here and in docs/operations.md."""
+program must get the same answers, except for those listed here and in docs/limits.md."""
 
 import os
 import re
