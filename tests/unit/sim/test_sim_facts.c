@@ -1,6 +1,6 @@
 /* test_sim_facts.c: the simulated driver gives the answers of a real one (driver_facts.txt,
- * ipc_facts.txt and pool_facts.txt, recorded on an H200, driver 580.159.04). To record again:
- * LD_LIBRARY_PATH= driver_facts > driver_facts.txt. */
+ * ipc_facts.txt and pool_facts.txt, recorded on an H200, driver 580.159.04, CUDA 13.0). To record
+ * again: LD_LIBRARY_PATH= driver_facts > driver_facts.txt. */
 #include "sim_unit.h"
 
 #include <unistd.h>
