@@ -72,25 +72,31 @@ static uint64_t read_reclaimable(const struct cgroup_kind *k, const char *dir)
         return sum;
 }
 
-static void lower(struct host_memory *m, const struct cgroup_kind *k, const char *dir)
+/* Reads no file in vain: evicting programs look often, and the kernel collects memory.stat from all
+ * processors. machine_bytes: of the whole machine; a larger limit is none. */
+static void lower(struct host_memory *m, uint64_t machine_bytes, const struct cgroup_kind *k,
+                  const char *dir)
 {
         uint64_t limit, used;
 
-        if (read_in(k, dir, k->limit, &limit) < 0 || read_in(k, dir, k->used, &used) < 0)
+        if (read_in(k, dir, k->limit, &limit) < 0 || limit >= machine_bytes ||
+            read_in(k, dir, k->used, &used) < 0)
                 return;
         m->total_bytes = MIN(m->total_bytes, limit);
-        used = sub_sat(used, read_reclaimable(k, dir));
+        if (sub_sat(limit, used) < m->available_bytes)
+                used = sub_sat(used, read_reclaimable(k, dir));
         m->available_bytes = MIN(m->available_bytes, sub_sat(limit, used));
 }
 
 /* Applies the limits of the cgroup `dir` and of all its ancestors, including the root: the root
  * that a container sees is the container's own cgroup. */
-static void lower_upwards(struct host_memory *m, const struct cgroup_kind *k, char *dir)
+static void lower_upwards(struct host_memory *m, uint64_t machine_bytes,
+                          const struct cgroup_kind *k, char *dir)
 {
         for (;;) {
                 char *end;
 
-                lower(m, k, dir);
+                lower(m, machine_bytes, k, dir);
                 end = strrchr(dir, '/');
                 if (!end)
                         break;
@@ -114,6 +120,7 @@ static bool names_memory(const char *controllers, size_t length)
  * empty. */
 static void apply_cgroups(struct host_memory *m)
 {
+        const uint64_t machine_bytes = m->total_bytes;
         _cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "re");
         char line[1024];
 
@@ -125,9 +132,9 @@ static void apply_cgroups(struct host_memory *m)
                 if (!dir)
                         continue;
                 if (dir == controllers)
-                        lower_upwards(m, &cgroup_v2, dir + 1);
+                        lower_upwards(m, machine_bytes, &cgroup_v2, dir + 1);
                 else if (names_memory(controllers, (size_t)(dir - controllers)))
-                        lower_upwards(m, &cgroup_v1, dir + 1);
+                        lower_upwards(m, machine_bytes, &cgroup_v1, dir + 1);
         }
 }
 

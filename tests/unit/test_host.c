@@ -15,11 +15,12 @@
 static struct file {
         const char *path, *text;
 } files[16];
-static unsigned n_files;
+static unsigned n_files, opened;
 
 /* In place of the C library's function: opens /proc and /sys files that a test has written. */
 FILE *fopen(const char *path, const char *mode)
 {
+        opened++;
         for (unsigned i = 0; i < n_files; i++)
                 if (strcmp(path, files[i].path) == 0)
                         return fmemopen((void *)(uintptr_t)files[i].text, strlen(files[i].text),
@@ -118,6 +119,33 @@ static void every_ancestors_limit_holds(void **state)
         expect(3 * GIB, GIB);
 }
 
+static void an_ancestor_with_a_larger_limit_may_have_less_left(void **state)
+{
+        has("/proc/self/cgroup", "0::/outer/inner\n");
+        has(V2 "/outer/inner/memory.max", "4294967296\n");
+        has(V2 "/outer/inner/memory.current", "1073741824\n");
+        has(V2 "/outer/memory.max", "6442450944\n");
+        has(V2 "/outer/memory.current", "5368709120\n");
+        expect(4 * GIB, GIB);
+}
+
+/* Evicting programs look again and again. */
+static void no_file_is_read_that_changes_nothing(void **state)
+{
+        has("/proc/self/cgroup", "5:memory:/job\n");
+        has(V1 "/job/memory.limit_in_bytes", "9223372036854771712\n");
+        has(V1 "/memory.limit_in_bytes", "9223372036854771712\n");
+        opened = 0;
+        expect(16 * GIB, 8 * GIB);
+        assert_int_equal(opened, 4);
+        n_files = 2;
+        has(V1 "/job/memory.limit_in_bytes", "12884901888\n");
+        has(V1 "/job/memory.usage_in_bytes", "1073741824\n");
+        opened = 0;
+        expect(12 * GIB, 8 * GIB); /* more is left than the machine has, without memory.stat */
+        assert_int_equal(opened, 5);
+}
+
 static void cgroup_version_1_uses_the_memory_controllers_group(void **state)
 {
         has(V1 "/job/memory.limit_in_bytes", "4294967296\n");
@@ -170,6 +198,8 @@ int main(void)
                 cmocka_unit_test_setup(a_cgroup_with_more_than_the_machine_changes_nothing,
                                        machine),
                 cmocka_unit_test_setup(every_ancestors_limit_holds, machine),
+                cmocka_unit_test_setup(an_ancestor_with_a_larger_limit_may_have_less_left, machine),
+                cmocka_unit_test_setup(no_file_is_read_that_changes_nothing, machine),
                 cmocka_unit_test_setup(cgroup_version_1_uses_the_memory_controllers_group, machine),
                 cmocka_unit_test(half_of_the_machine_is_promised_and_never_its_margin),
                 cmocka_unit_test(memory_promised_before_is_not_subtracted_twice),
