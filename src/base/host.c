@@ -174,3 +174,10 @@ uint64_t host_memory_room(const struct host_memory *m)
 {
         return sub_sat(m->available_bytes, host_margin(m) / 2);
 }
+
+uint64_t host_memory_share(const struct host_memory *m)
+{
+        const uint64_t share = MAX(host_margin(m) / 2 / HOST_TAKERS, HOST_SHARE_LEAST);
+
+        return MIN(share, host_memory_room(m));
+}

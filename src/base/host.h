@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+#define HOST_TAKERS      32u
+#define HOST_SHARE_LEAST (UINT64_C(2) << 20) /* a huge page */
+
 struct host_memory {
         uint64_t total_bytes;     /* the machine's memory or our cgroup's limit, the smaller */
         uint64_t available_bytes; /* unused memory of the machine or of our cgroup, the smaller;
@@ -23,3 +26,8 @@ uint64_t host_memory_budget(const struct host_memory *m, uint64_t before);
  * promised memory, because the client's cgroup may be smaller than the daemon's. The margin that
  * is kept free is half of that of host_memory_budget(). Pure. */
 uint64_t host_memory_room(const struct host_memory *m);
+
+/* Returns how much a client may take before it reads the figures anew; 0: there is no room. Any
+ * number of clients may read the same figures at the same moment, and none knows of the others. If
+ * HOST_TAKERS of them take a share each, that fits into the margin. Pure. */
+uint64_t host_memory_share(const struct host_memory *m);

@@ -21,3 +21,8 @@ WEAK uint64_t host_memory_room(const struct host_memory *m)
 {
         return host_room;
 }
+
+WEAK uint64_t host_memory_share(const struct host_memory *m)
+{
+        return host_room;
+}

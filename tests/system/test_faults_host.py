@@ -1,5 +1,6 @@
 """Trouble with the host for programs under sublet: too little memory, a cgroup's limit, a frozen cgroup."""
 
+import errno
 import subprocess
 
 import pytest
@@ -90,6 +91,22 @@ def test_an_eviction_goes_on_once_the_cgroup_has_room(small, cgroup):
     full.order("touch")
     full.finish()
     end(small, large)
+
+
+@pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer alone fills such a cgroup; in another build they run")
+def test_programs_of_one_cgroup_that_evict_together_are_not_killed(world, cgroup):
+    """Four programs evict 256 MiB each at the same moment. Each sees that the cgroup has room for itself, but not for
+    all."""
+    group = cgroup("memory")
+    group.limit(512 * MIB)
+    programs = inside(world, group, "arenas", LD_PRELOAD=None)
+    assert programs.wait() == 0, programs.report()
+    assert group.killed() == 0
+    ends = programs.events("evicted")
+    assert len(ends) == 4
+    assert {e["error"] for e in ends} <= {0, errno.ENOMEM}
+    assert any(e["error"] for e in ends), "the cgroup had room for all"
+    assert sum(e["bytes"] for e in ends) >= 256 * MIB, "what there was room for stays in use"
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/preload.h"
@@ -77,6 +78,19 @@ int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *ret)
         return 0;
 }
 
+/* The host as each look finds it: it offers at most so much at a time, and after some looks other
+ * programs have taken the rest. */
+static uint64_t share_most;
+static unsigned looks, looks_with_room;
+
+uint64_t host_memory_share(const struct host_memory *m)
+{
+        looks++;
+        if (looks > looks_with_room)
+                host_room = 0;
+        return MIN(host_room, share_most);
+}
+
 static struct arena *arena;
 
 static int begin(void **state)
@@ -86,8 +100,10 @@ static int begin(void **state)
         real.cuCtxGetCurrent = fake_get_current;
         real.cuCtxSetCurrent = fake_set_current;
         real.cuThreadExchangeStreamCaptureMode = fake_relax;
-        host_room = UINT64_MAX;
+        host_room = share_most = UINT64_MAX;
         host_total = 0;
+        looks = 0;
+        looks_with_room = UINT_MAX;
         no_host_figures = no_threads = refuses = false;
         threads = 0;
         arena = arena_new(8 * MIB);
@@ -273,6 +289,55 @@ static void an_arena_takes_no_more_than_the_host_has(void **state)
         no_host_figures = true; /* without figures of the host the arena tries to map memory */
         assert_int_equal(arena_take(arena, 5 * UNIT, &a), 0);
         arena_give(arena, &a);
+}
+
+/* Programs that look at the same moment see the same room. */
+static void the_host_is_looked_at_again_after_each_share(void **state)
+{
+        struct arena_room r;
+
+        share_most = 8 * UNIT;
+        assert_int_equal(arena_take(arena, 12 * UNIT, &r), 0);
+        assert_int_equal(looks, 3); /* each as soon as less than half of the share is left */
+        arena_give(arena, &r);
+        share_most = UNIT; /* six units of the last share are left, but it is an old one */
+        assert_int_equal(arena_take(arena, 20 * UNIT, &r), 0);
+        assert_int_equal(looks, 11);
+        arena_give(arena, &r);
+}
+
+/* If all programs gave back what they have touched, all would begin again at once. */
+static void what_was_touched_before_the_room_ended_stays(void **state)
+{
+        struct arena_room a, b;
+
+        no_threads = true;
+        share_most = UNIT;
+        looks_with_room = 6;
+        assert_int_equal(arena_take(arena, 20 * UNIT, &a), -ENOMEM);
+        assert_int_equal(looks, 7);
+        assert_int_equal(arena_bytes(arena), 6 * UNIT); /* a segment, and half of another */
+        assert_int_equal(registered, 2);
+        assert_int_equal(arena_take(arena, 6 * UNIT, &a), 0);
+        check_room(&a, 6 * UNIT, 5);
+        assert_int_equal(arena_take(arena, UNIT, &b), -ENOMEM);
+        arena_give(arena, &a);
+}
+
+static void makers_together_touch_no_more_than_the_shares(void **state)
+{
+        struct arena_room r;
+        uint64_t made;
+
+        share_most = 3 * UNIT;
+        looks_with_room = 4;
+        assert_int_equal(arena_take(arena, 40 * UNIT, &r), -ENOMEM);
+        assert_int_equal(threads, 5);
+        made = arena_bytes(arena); /* a maker looks before its share is used up */
+        assert_in_range(made, 4 * 2 * UNIT, 4 * 3 * UNIT);
+        assert_int_equal(arena_take(arena, made, &r), 0);
+        check_room(&r, made, 5);
+        arena_give(arena, &r);
 }
 
 static void memory_is_made_by_several_threads_if_they_start(void **state)
@@ -586,6 +651,9 @@ int main(void)
                 ARENA_TEST(large_segments_are_used_to_the_last_unit),
                 ARENA_TEST(small_segments_are_whole_units),
                 ARENA_TEST(an_arena_takes_no_more_than_the_host_has),
+                ARENA_TEST(the_host_is_looked_at_again_after_each_share),
+                ARENA_TEST(what_was_touched_before_the_room_ended_stays),
+                ARENA_TEST(makers_together_touch_no_more_than_the_shares),
                 ARENA_TEST(memory_is_made_by_several_threads_if_they_start),
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
                 ARENA_TEST(expected_memory_is_made_ahead),

@@ -187,6 +187,30 @@ static void a_client_may_use_half_of_the_margin(void **state)
         assert_int_equal(host_memory_room(&(struct host_memory){64 * GIB, GIB}), 0);
 }
 
+/* All of HOST_TAKERS programs may take a share of the last room: the margin has it. */
+static void the_margin_is_enough_for_the_shares_of_many_programs(void **state)
+{
+        const uint64_t totals[] = {512 * MIB, 4 * GIB, 16 * GIB, 256 * GIB};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(totals); i++) {
+                const struct host_memory free = {totals[i], totals[i]};
+                const uint64_t kept = totals[i] - host_memory_room(&free);
+
+                assert_true(host_memory_share(&free) > 0);
+                assert_true(HOST_TAKERS * host_memory_share(&free) <= kept);
+        }
+}
+
+static void a_share_is_never_more_than_the_room_nor_less_than_a_huge_page(void **state)
+{
+        const struct host_memory tiny = {64 * MIB, 64 * MIB}, last = {64 * GIB, 2 * GIB + 5},
+                                 none = {64 * GIB, 2 * GIB};
+
+        assert_int_equal(host_memory_share(&tiny), 2 * MIB);
+        assert_int_equal(host_memory_share(&last), 5);
+        assert_int_equal(host_memory_share(&none), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -204,6 +228,8 @@ int main(void)
                 cmocka_unit_test(half_of_the_machine_is_promised_and_never_its_margin),
                 cmocka_unit_test(memory_promised_before_is_not_subtracted_twice),
                 cmocka_unit_test(a_client_may_use_half_of_the_margin),
+                cmocka_unit_test(the_margin_is_enough_for_the_shares_of_many_programs),
+                cmocka_unit_test(a_share_is_never_more_than_the_room_nor_less_than_a_huge_page),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,15 @@ struct segment {
         uint64_t used_bits[];
 };
 
+/* What the makers of all arenas may touch before the process looks at the host again. */
+static struct {
+        struct lock lock;
+        struct bell looked; /* rung after each look */
+        bool looks;         /* a maker looks now */
+        uint64_t bytes;     /* left of the share */
+        uint64_t low;       /* with less, a maker looks; the others use up the rest meanwhile */
+} share = {.low = ARENA_UNIT};
+
 struct arena {
         struct lock lock;
         struct lock
@@ -112,25 +121,86 @@ static bool host_has_to_spare(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 2;
 }
 
-/* lent: of memory that the daemon lends. */
+/* Ends the share, so that nothing is touched on the word of old figures. */
+static void share_end(void)
+{
+        lock_acquire(&share.lock);
+        share.bytes = 0;
+        lock_release(&share.lock);
+}
+
+static void share_renew(void) REQUIRES(share.lock)
+{
+        struct host_memory m;
+        uint64_t bytes;
+
+        share.looks = true;
+        lock_release(&share.lock);
+        bytes = host_memory_read(&m) < 0 ? UINT64_MAX : host_memory_share(&m);
+        lock_acquire(&share.lock);
+        share.looks = false;
+        share.bytes = bytes;
+        share.low = MAX(bytes / 2, ARENA_UNIT);
+        bell_ring(&share.looked);
+}
+
+/* True if the host has room for one more unit. Several programs may look at the same moment, and
+ * each sees room for itself: so each looks again after a share (docs/decisions.md). */
+static bool share_take_unit(void)
+{
+        bool has;
+
+        lock_acquire(&share.lock);
+        for (uint32_t heard;
+             heard = bell_listen(&share.looked), share.looks && share.bytes < ARENA_UNIT;) {
+                lock_release(&share.lock);
+                bell_wait(&share.looked, heard, UINT64_MAX);
+                lock_acquire(&share.lock);
+        }
+        if (!share.looks && share.bytes < share.low)
+                share_renew();
+        has = share.bytes >= ARENA_UNIT;
+        if (has)
+                share.bytes -= ARENA_UNIT;
+        lock_release(&share.lock);
+        return has;
+}
+
+/* Touches memory of the process's own, as far as the host has room. Returns how many bytes. */
+static uint64_t touch(char *memory, uint64_t bytes, bool lent)
+{
+        uint64_t done = 0;
+
+        for (; done < bytes && (lent || share_take_unit()); done += ARENA_UNIT)
+                for (uint64_t i = done; i < done + ARENA_UNIT; i += 4096)
+                        ((volatile char *)memory)[i] = 0;
+        return done;
+}
+
+/* lent: of memory that the daemon lends. The segment is smaller than `bytes` if the host has room
+ * for no more: what was touched stays, so that programs that find the end of the room together do
+ * not all give everything back and begin again. */
 static struct segment *segment_new(uint64_t bytes, bool lent)
 {
         const uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
         struct segment *s;
 
-        if (!lent && !arena_host_has(bytes))
-                return NULL;
         s = calloc(1, sizeof(*s) + (units + 63) / 64 * sizeof(uint64_t));
         if (!s)
                 return NULL;
-        *s = (struct segment){.bytes = bytes, .units = units};
         s->memory = lent ? lent_map(bytes, &s->pool) : map_huge(bytes);
         if (!s->memory) {
                 free(s);
                 return NULL;
         }
-        for (uint64_t i = 0; i < bytes; i += 4096)
-                ((volatile char *)s->memory)[i] = 0;
+        s->bytes = touch(s->memory, bytes, lent);
+        s->units = (uint32_t)(s->bytes / ARENA_UNIT);
+        if (s->bytes < bytes)
+                (void)munmap(s->memory + s->bytes, bytes - s->bytes);
+        if (s->bytes == 0) {
+                free(s);
+                return NULL;
+        }
         return s;
 }
 
@@ -190,6 +260,7 @@ static void make(struct arena *a)
         lock_acquire(&a->lock);
         while ((bytes = claim(a)) > 0) {
                 const bool lent = a->lends;
+                uint64_t made = 0;
                 struct segment *s;
 
                 lock_release(&a->lock);
@@ -200,8 +271,10 @@ static void make(struct arena *a)
                 a->begun -= bytes;
                 if (s) {
                         segment_link(a, s);
-                } else {
-                        atomic_fetch_sub_explicit(&a->bytes, bytes, memory_order_relaxed);
+                        made = s->bytes;
+                }
+                if (made < bytes) {
+                        atomic_fetch_sub_explicit(&a->bytes, bytes - made, memory_order_relaxed);
                         a->wanted = 0;
                         /* Others may have mapped what was ready: then more is lent. */
                         a->full = !lent || lent_ready() >= bytes;
@@ -242,6 +315,7 @@ static void begin(struct arena *a, uint64_t bytes, bool lent, unsigned processor
                 context = NULL; /* the driver will refuse to pin */
         if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
                 most = MIN(most, MAX((unsigned)CPU_COUNT(&cpus) / processors_each, 1u));
+        share_end();
         lock_acquire(&a->lock);
         a->full = !room && a->makers == 0;
         if (room) {
