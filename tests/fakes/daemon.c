@@ -56,16 +56,18 @@ WEAK uint64_t measure_most(struct server *s, const struct client *c, unsigned gp
         return most;
 }
 
-uint64_t pool_held;
-WEAK uint64_t host_pool_held(const struct client *c)
+unsigned pool_looks;
+WEAK enum host_pool_lack host_pool_lack(const struct client *c, uint64_t bytes)
 {
-        return pool_held;
+        pool_looks++;
+        return HOST_POOL_LACKS_OF_ALL;
 }
 
-bool pool_lacks;
-WEAK bool host_pool_lacks(const struct client *c, const struct client *other, uint64_t bytes)
+bool pool_helps = true;
+WEAK bool host_pool_helps(const struct client *other, const struct client *c,
+                          enum host_pool_lack lack)
 {
-        return pool_lacks;
+        return pool_helps;
 }
 
 unsigned pools_attached;

@@ -12,9 +12,8 @@ extern unsigned events;
 /* What reader_ask() returns, and the number of its calls. */
 extern bool reader_looks;
 extern unsigned reader_asks;
-/* The results of host_pool_held() and host_pool_lacks(), and the calls of host_pool_attached(). */
-extern uint64_t pool_held;
-extern bool pool_lacks;
-extern unsigned pools_attached;
+/* The result of host_pool_helps(), and the calls of host_pool_lack() and host_pool_attached(). */
+extern bool pool_helps;
+extern unsigned pool_looks, pools_attached;
 /* The result of measure_most(). */
 extern uint64_t most;

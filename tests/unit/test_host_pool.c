@@ -570,11 +570,15 @@ static void only_one_whose_memory_would_help_lacks_it(void **state)
         assert_int_equal(ask(0, PIECE, 0), 0);
         assert_int_equal(ask(2, PIECE, 0), 0);
         work_all();
-        assert_true(host_pool_lacks(&clients[1], &clients[0], MIB));
-        assert_false(host_pool_lacks(&clients[1], &clients[2], MIB)); /* another tenant */
-        assert_false(host_pool_lacks(&clients[3], &clients[0], MIB)); /* it has no pool */
+        assert_int_equal(host_pool_lack(&clients[1], MIB), HOST_POOL_LACKS_OF_TENANT);
+        assert_true(host_pool_helps(&clients[0], &clients[1], HOST_POOL_LACKS_OF_TENANT));
+        assert_false(host_pool_helps(&clients[2], &clients[1], HOST_POOL_LACKS_OF_TENANT));
+        assert_true(host_pool_helps(&clients[1], &clients[0], HOST_POOL_LACKS_OF_TENANT)); /* own */
+        assert_int_equal(host_pool_lack(&clients[3], MIB), HOST_POOL_LACKS_NOTHING); /* no pool */
+        assert_false(host_pool_helps(&clients[0], &clients[3], HOST_POOL_LACKS_NOTHING));
         server.host_budget_bytes = 2 * PIECE + MIB - 1;
-        assert_true(host_pool_lacks(&clients[1], &clients[2], MIB));
+        assert_int_equal(host_pool_lack(&clients[1], MIB), HOST_POOL_LACKS_OF_ALL);
+        assert_true(host_pool_helps(&clients[2], &clients[1], HOST_POOL_LACKS_OF_ALL));
 }
 
 static void the_fillers_process_is_known(void **state)

@@ -696,12 +696,27 @@ static void memory_of_the_host_pool_is_asked_of_those_where_it_would_help(void *
         assert_int_equal(pools_attached, 2);
         report(&clients[0], GIB, 0, 2 * GIB);
         report(&clients[1], GIB, GIB, GIB);
-        pool_held = MIB;
+        pool_helps = false;
         assert_false(asked_when_short());
-        pool_lacks = true;
+        pool_helps = true;
         assert_true(asked_when_short());
-        pool_held = 0;
-        pool_lacks = false;
+}
+
+/* Many clients may repeat the message, and each look at the pools asks the kernel about all of
+ * them. */
+static void a_lack_of_host_memory_is_one_look_at_the_pools(void **state)
+{
+        for (unsigned i = 0; i < CLIENTS; i++) {
+                join(&clients[i]);
+                report(&clients[i], GIB, 0, 2 * GIB);
+        }
+        report(&clients[1], GIB, GIB, GIB);
+        pool_looks = 0;
+        assert_true(asked_when_short());
+        assert_non_null(said(&clients[2], WIRE_UNPIN));
+        assert_int_equal(pool_looks, 1);
+        assert_false(asked_when_short()); /* both were asked already */
+        assert_int_equal(pool_looks, 1);
 }
 
 static void a_program_that_says_bye_is_dropped(void **state)
@@ -768,6 +783,7 @@ int main(void)
                 SESSION_TEST(a_failed_allocation_causes_a_measurement_of_the_card),
                 SESSION_TEST(host_memory_is_asked_of_those_that_need_less_than_they_hold),
                 SESSION_TEST(memory_of_the_host_pool_is_asked_of_those_where_it_would_help),
+                SESSION_TEST(a_lack_of_host_memory_is_one_look_at_the_pools),
                 SESSION_TEST(a_program_that_says_bye_is_dropped),
                 SESSION_TEST(figures_for_the_status_are_kept),
         };

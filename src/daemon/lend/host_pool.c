@@ -102,14 +102,22 @@ static uint64_t left_of_tenant(const struct server *s, const struct host_pool *p
         return sub_sat(s->config->host_pool_bytes, held_by_tenant(s, p));
 }
 
-bool host_pool_lacks(const struct client *c, const struct client *other, uint64_t bytes)
+enum host_pool_lack host_pool_lack(const struct client *c, uint64_t bytes)
 {
-        const struct server *s = c->server;
+        if (!c->pool)
+                return HOST_POOL_LACKS_NOTHING;
+        if (left_of_all(c->server) < bytes)
+                return HOST_POOL_LACKS_OF_ALL;
+        return left_of_tenant(c->server, c->pool) < bytes ? HOST_POOL_LACKS_OF_TENANT
+                                                          : HOST_POOL_LACKS_NOTHING;
+}
 
-        if (!c->pool || !other->pool)
-                return false;
-        return left_of_all(s) < bytes ||
-               (same_tenant(c->pool, other->pool) && left_of_tenant(s, c->pool) < bytes);
+bool host_pool_helps(const struct client *other, const struct client *c, enum host_pool_lack lack)
+{
+        if (!other->pool || held(other->pool) == 0)
+                return true;
+        return lack == HOST_POOL_LACKS_OF_ALL ||
+               (lack == HOST_POOL_LACKS_OF_TENANT && same_tenant(c->pool, other->pool));
 }
 
 /* ---- messages ---- */

@@ -40,5 +40,15 @@ bool host_pools_reaped(struct server *s, pid_t pid);
 /* Returns the bytes of the client's pool, and of all pools. */
 uint64_t host_pool_held(const struct client *c);
 uint64_t host_pools_held(const struct server *s);
-/* True if the client's pool may not grow by so many bytes unless `other` gives some back. */
-bool host_pool_lacks(const struct client *c, const struct client *other, uint64_t bytes);
+
+/* Whose pools must give something back before the client's pool may grow by so many bytes. */
+enum host_pool_lack {
+        HOST_POOL_LACKS_NOTHING, /* nobody's, or the client has no pool */
+        HOST_POOL_LACKS_OF_TENANT,
+        HOST_POOL_LACKS_OF_ALL,
+};
+/* Looks at every pool: once for a message, not once for each client. */
+enum host_pool_lack host_pool_lack(const struct client *c, uint64_t bytes);
+/* True if it may help c, which lacks that, if `other` gives host memory back. A client without
+ * memory of its pool looks itself whether the host is short. */
+bool host_pool_helps(const struct client *other, const struct client *c, enum host_pool_lack lack);

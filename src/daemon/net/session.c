@@ -505,45 +505,52 @@ static int on_short(struct client *c, const struct wire_message *m)
         return r;
 }
 
-/* Asks for the pinned host memory that the client needs for no evicted memory. A client that does
- * not answer is asked once. */
-static void ask_to_unpin(struct client *c, unsigned gpu, uint64_t bytes)
+/* True if the client holds pinned host memory that it needs for no evicted memory, and was not
+ * asked for it. A client that does not answer is asked once. */
+static bool can_unpin(const struct client *c, unsigned gpu)
 {
-        struct client_account *acc = &c->accounts[gpu];
-        struct wire_message m = {.header = {WIRE_UNPIN, (uint16_t)acc->ordinal, 0},
-                                 .UNPIN.bytes = bytes};
+        const struct client_account *acc = &c->accounts[gpu];
         struct sched_account_view v;
 
-        if (acc->ordinal < 0 || acc->unpin_told || c->dropped ||
-            sched_account_view(c->server->sched, c->id, gpu, &v) < 0 ||
-            v.usage.arena <= sub_sat(v.usage.allocated, MIN(v.usage.backed, v.limit)))
-                return;
-        acc->unpin_told = true;
+        return acc->ordinal >= 0 && !acc->unpin_told && !c->dropped &&
+               sched_account_view(c->server->sched, c->id, gpu, &v) == 0 &&
+               v.usage.arena > sub_sat(v.usage.allocated, MIN(v.usage.backed, v.limit));
+}
+
+static void ask_to_unpin(struct client *c, unsigned gpu, uint64_t bytes)
+{
+        struct wire_message m = {.header = {WIRE_UNPIN, (uint16_t)c->accounts[gpu].ordinal, 0},
+                                 .UNPIN.bytes = bytes};
+
+        c->accounts[gpu].unpin_told = true;
         client_send(c, &m);
 }
 
-/* A client whose host memory is its own looks itself whether the host is short. One that has memory
- * of its host pool cannot see how much the pools hold. */
-static bool may_help(const struct client *o, const struct client *c, uint64_t bytes)
-{
-        return host_pool_held(o) == 0 || host_pool_lacks(c, o, bytes);
-}
-
 /* The client evicts on as soon as others have given host memory back. Only one that has to evict is
- * believed; the others look themselves whether the host is short. */
+ * believed; the others look themselves whether the host is short. The pools are looked at once, and
+ * only if somebody can give: many clients may repeat this message every 100 ms. */
 static int on_host_short(struct client *c, const struct wire_message *m)
 {
+        struct server *s = c->server;
         const unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
         const uint64_t bytes = m->HOST_SHORT.bytes;
+        enum host_pool_lack lack = HOST_POOL_LACKS_NOTHING;
+        bool looked = false;
         struct sched_account_view v;
-        int r = sched_account_view(c->server->sched, c->id, gpu, &v);
+        int r = sched_account_view(s->sched, c->id, gpu, &v);
 
         if (r < 0 || v.usage.backed <= v.limit)
                 return r;
-        for (struct client *o = c->server->clients; o; o = o->next)
-                for (unsigned i = 0; i < SCHED_GPUS_MAX && may_help(o, c, bytes); i++)
-                        if (o != c || i != gpu)
+        for (struct client *o = s->clients; o; o = o->next)
+                for (unsigned i = 0; i < s->gpus.n; i++) {
+                        if ((o == c && i == gpu) || !can_unpin(o, i))
+                                continue;
+                        if (!looked)
+                                lack = host_pool_lack(c, bytes);
+                        looked = true;
+                        if (host_pool_helps(o, c, lack))
                                 ask_to_unpin(o, i, bytes);
+                }
         return 0;
 }
 
