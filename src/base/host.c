@@ -13,12 +13,21 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* The names of the memory files in the two versions of cgroups. */
+/* The names of the memory files in the two versions of cgroups. Above `slow`, each process that
+ * takes memory is made to sleep, for ever if the rest is pinned. */
 static const struct cgroup_kind {
-        const char *root, *limit, *used, *file_inactive, *file_active;
-} cgroup_v1 = {CGROUP_ROOT "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-               "total_inactive_file", "total_active_file"},
-  cgroup_v2 = {CGROUP_ROOT, "memory.max", "memory.current", "inactive_file", "active_file"};
+        const char *root, *limit, *slow, *used, *file_inactive, *file_active;
+} cgroup_v1 = {.root = CGROUP_ROOT "/memory",
+               .limit = "memory.limit_in_bytes",
+               .used = "memory.usage_in_bytes",
+               .file_inactive = "total_inactive_file",
+               .file_active = "total_active_file"},
+  cgroup_v2 = {.root = CGROUP_ROOT,
+               .limit = "memory.max",
+               .slow = "memory.high",
+               .used = "memory.current",
+               .file_inactive = "inactive_file",
+               .file_active = "active_file"};
 
 static int read_number(const char *path, uint64_t *ret)
 {
@@ -77,10 +86,13 @@ static uint64_t read_reclaimable(const struct cgroup_kind *k, const char *dir)
 static void lower(struct host_memory *m, uint64_t machine_bytes, const struct cgroup_kind *k,
                   const char *dir)
 {
-        uint64_t limit, used;
+        uint64_t limit = UINT64_MAX, slow = UINT64_MAX, used;
 
-        if (read_in(k, dir, k->limit, &limit) < 0 || limit >= machine_bytes ||
-            read_in(k, dir, k->used, &used) < 0)
+        (void)read_in(k, dir, k->limit, &limit);
+        if (k->slow)
+                (void)read_in(k, dir, k->slow, &slow);
+        limit = MIN(limit, slow);
+        if (limit >= machine_bytes || read_in(k, dir, k->used, &used) < 0)
                 return;
         m->total_bytes = MIN(m->total_bytes, limit);
         if (sub_sat(limit, used) < m->available_bytes)

@@ -85,6 +85,26 @@ static void a_cgroups_limit_holds_and_its_cached_files_count_as_free(void **stat
         expect(4 * GIB, GIB + 512 * MIB + 256 * MIB);
 }
 
+/* Above memory.high the kernel does not kill, but a program that pins memory there stands still. */
+static void what_slows_a_cgroup_down_counts_as_its_limit(void **state)
+{
+        has("/proc/self/cgroup", "0::/job\n");
+        has(V2 "/job/memory.max", "4294967296\n");
+        has(V2 "/job/memory.high", "3221225472\n");
+        has(V2 "/job/memory.current", "1073741824\n");
+        expect(3 * GIB, 2 * GIB);
+        n_files = 2;
+        has(V2 "/job/memory.max", "max\n");
+        has(V2 "/job/memory.high", "2147483648\n");
+        has(V2 "/job/memory.current", "1073741824\n");
+        expect(2 * GIB, GIB);
+        n_files = 2;
+        has(V2 "/job/memory.max", "4294967296\n");
+        has(V2 "/job/memory.high", "max\n");
+        has(V2 "/job/memory.current", "1073741824\n");
+        expect(4 * GIB, 3 * GIB);
+}
+
 static void a_cgroup_that_is_over_its_limit_has_nothing_left(void **state)
 {
         has("/proc/self/cgroup", "0::/job\n");
@@ -218,6 +238,7 @@ int main(void)
                 cmocka_unit_test_setup(missing_figures_are_errors_and_not_zeros, machine),
                 cmocka_unit_test_setup(a_cgroups_limit_holds_and_its_cached_files_count_as_free,
                                        machine),
+                cmocka_unit_test_setup(what_slows_a_cgroup_down_counts_as_its_limit, machine),
                 cmocka_unit_test_setup(a_cgroup_that_is_over_its_limit_has_nothing_left, machine),
                 cmocka_unit_test_setup(a_cgroup_with_more_than_the_machine_changes_nothing,
                                        machine),
