@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from cgroups import inside
+from counting import await_count, begin, end as end_counts
 from world import FILLER, MIB, SANITIZER, await_rest, children, go_on, name_of, touch_and_rest, wait_for
 
 pytestmark = pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer alone fills such a cgroup; in another build they run")
@@ -219,6 +220,24 @@ def test_the_process_that_fills_pools_may_die(world, small):
     assert pool(world) > before and pool(world) + own(world) >= (5 * EACH - CARD) * MIB
     finish(world, held + more)
     assert daemon.running()
+
+
+def test_memory_that_a_frozen_program_keeps_does_not_stop_the_eviction_of_another(world, full):
+    """The driver unpins nothing while a program is frozen, and the program stays frozen until the other one's memory has
+    left the card. So what it cannot give back does not count for the bound of the pools."""
+    world.env["SUBLET_FREEZE"] = "move"
+    world.start_daemon(config={**CONFIG, "host_pool": f"{EACH + 40}MiB", "unevictable_share": "10%"})
+    keeps = inside(world, full, "counts", "--bytes", f"{EACH}MiB", "--block", "8MiB", "--seed", "1", stdin=subprocess.PIPE)
+    keeps.await_event("filled")
+    wait_for(lambda: world.sublet("evict", str(keeps.pid)).returncode == 0, 20, "it to be idle")
+    begin(keeps)
+    assert world.clients()[keeps.pid]["host_pool"] >= EACH * MIB
+    lacks = hold(world, full)
+    await_count(keeps)
+    assert world.traced("frozen", keeps.pid)
+    assert full.killed() == 0
+    lacks.finish()
+    end_counts(world, keeps)
 
 
 def test_memory_that_a_program_keeps_for_later_does_not_stop_the_eviction_of_another(world, full):

@@ -340,6 +340,46 @@ static void a_tenant_gets_no_more_than_the_bound(void **state)
         check_filled(1, 10 * MIB, true);
 }
 
+static struct sched_account_view view;
+
+int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
+                       struct sched_account_view *ret)
+{
+        *ret = view;
+        return 0;
+}
+
+static void what_a_frozen_program_cannot_give_back_does_not_count(void **state)
+{
+        config.host_pool_bytes = 2 * PIECE;
+        server.gpus.n = 1;
+        for (unsigned i = 0; i < 2; i++)
+                host_pool_attached(&clients[i]);
+        view.usage = (struct sched_usage){
+                .arena = PIECE, .allocated = 8 * PIECE, .backed = 8 * PIECE - 8 * MIB};
+        view.limit = UINT64_MAX;
+        assert_int_equal(ask(0, 2 * PIECE, 0), 0);
+        work_all();
+        assert_int_equal(ask(1, 2 * PIECE, 0), 0);
+        check_filled(1, 0, true);
+        clients[0].frozen.since_ns = 1; /* but nobody has asked it for memory */
+        assert_int_equal(ask(1, 2 * PIECE, 0), 0);
+        check_filled(1, 0, true);
+        clients[0].accounts[0].unpin_told = true;
+        clients[0].frozen.since_ns = 0; /* it will give it back */
+        assert_int_equal(ask(1, 2 * PIECE, 0), 0);
+        check_filled(1, 0, true);
+        clients[0].frozen.since_ns = 1;
+        assert_int_equal(ask(1, 2 * PIECE, 0), 0);
+        work_all();
+        check_filled(1, PIECE - 8 * MIB, true);
+        view.usage.arena = 100 * PIECE; /* that is not true: it holds two pieces */
+        assert_int_equal(ask(1, 8 * PIECE, 0), 0);
+        work_all();
+        check_filled(1, 2 * PIECE, true);
+        server.gpus.n = 0;
+}
+
 /* Of three clients that ask for the whole bound each. */
 static void check_the_first_two_are_one_tenant(void)
 {
@@ -599,6 +639,7 @@ int main(void)
                 POOL_TEST(a_limit_of_file_sizes_allows_none),
                 POOL_TEST(it_is_filled_piece_by_piece),
                 POOL_TEST(a_tenant_gets_no_more_than_the_bound),
+                POOL_TEST(what_a_frozen_program_cannot_give_back_does_not_count),
                 POOL_TEST(a_container_is_a_tenant_whatever_its_users),
                 POOL_TEST(a_pod_is_a_tenant_with_all_its_containers),
                 POOL_TEST(all_pools_together_stay_within_the_daemons_budget),

@@ -97,9 +97,35 @@ static uint64_t left_of_all(const struct server *s)
         return sub_sat(s->host_budget_bytes, s->host_mapped + host_pools_held(s));
 }
 
-static uint64_t left_of_tenant(const struct server *s, const struct host_pool *p)
+/* What a frozen program was asked for, because others lack it, and cannot give back: the driver
+ * unpins nothing while it is frozen. */
+static uint64_t stuck(const struct server *s, const struct host_pool *p)
 {
-        return sub_sat(s->config->host_pool_bytes, held_by_tenant(s, p));
+        const struct client *c = p->client;
+        uint64_t sum = 0;
+
+        for (unsigned i = 0; c && c->frozen.since_ns && i < s->gpus.n; i++) {
+                struct sched_account_view v;
+
+                if (c->accounts[i].unpin_told && sched_account_view(s->sched, c->id, i, &v) == 0)
+                        sum += sub_sat(v.usage.arena,
+                                       sub_sat(v.usage.allocated, MIN(v.usage.backed, v.limit)));
+        }
+        return sum ? MIN(sum, held(p)) : 0;
+}
+
+/* The frozen program may wait for what another one of the tenant cannot evict without that memory:
+ * then both would wait for ever. So it does not count, but for a program that says so falsely, no
+ * more than the bound again. */
+static uint64_t left_of_tenant(const struct server *s, const struct host_pool *of)
+{
+        const uint64_t bound = s->config->host_pool_bytes;
+        uint64_t sum = 0;
+
+        for (const struct host_pool *p = s->host_pools->list; p; p = p->next)
+                if (p != of && same_tenant(p, of))
+                        sum += stuck(s, p);
+        return sub_sat(bound + MIN(sum, bound), held_by_tenant(s, of));
 }
 
 enum host_pool_lack host_pool_lack(const struct client *c, uint64_t bytes)
