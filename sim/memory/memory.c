@@ -107,7 +107,7 @@ static bool range_usable(const struct range *r, bool write)
 
 bool memory_usable(uint64_t at, uint64_t bytes, bool write, bool graph)
 {
-        uint64_t end = at + bytes;
+        uint64_t end = add_sat(at, bytes); /* no allocation reaches the end of all addresses */
         bool ok = true;
 
         if (!space_is_device(at) || (graph && graph_memory_holds(at, bytes)))

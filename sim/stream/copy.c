@@ -37,14 +37,26 @@ static void take_for_host(CUdeviceptr address)
                 (void)*(volatile char *)(uintptr_t)address;
 }
 
+static uint64_t mul_sat(uint64_t a, uint64_t b)
+{
+        uint64_t product;
+
+        return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+uint64_t copy_span(uint64_t width, uint64_t pitch, uint64_t height, uint64_t slice, uint64_t depth)
+{
+        return add_sat(add_sat(mul_sat(depth - 1, slice), mul_sat(height - 1, pitch)), width);
+}
+
 CUresult copy_check(const struct work_copy *w, bool graph)
 {
-        uint64_t rows = w->height - 1, slices = w->depth - 1;
-        uint64_t to = slices * w->to_slice + rows * w->to_pitch + w->width;
-        uint64_t from = slices * w->from_slice + rows * w->from_pitch + w->width;
+        uint64_t to, from;
 
         if (w->width == 0 || w->height == 0 || w->depth == 0)
                 return CUDA_SUCCESS;
+        to = copy_span(w->width, w->to_pitch, w->height, w->to_slice, w->depth);
+        from = copy_span(w->width, w->from_pitch, w->height, w->from_slice, w->depth);
         return memory_usable(w->to, to, true, graph) && memory_usable(w->from, from, false, graph)
                        ? CUDA_SUCCESS
                        : CUDA_ERROR_INVALID_VALUE;

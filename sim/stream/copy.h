@@ -13,6 +13,9 @@ enum copy_wait {
 CUresult copy_submit(const char *function, const struct work_copy *copy, CUstream stream,
                      enum copy_wait wait);
 
+/* Returns the bytes from the first one of a copy or fill to the last, with the gaps between its
+ * rows and slices. Saturates. */
+uint64_t copy_span(uint64_t width, uint64_t pitch, uint64_t height, uint64_t slice, uint64_t depth);
 /* Turns the driver's descriptor of a copy into work. */
 CUresult copy_from_3d(const CUDA_MEMCPY3D *d, struct work_copy *ret_copy);
 /* Checks both ends as far as possible before the copy runs. graph: the copy belongs to a graph. */

@@ -8,11 +8,14 @@
 
 CUresult set_check(const struct work_set *w, bool graph)
 {
-        uint64_t bytes = (w->height - 1) * w->pitch + w->width * w->element;
+        uint64_t width, bytes;
         bool known;
 
         if (w->width == 0 || w->height == 0)
                 return CUDA_SUCCESS;
+        if (__builtin_mul_overflow(w->width, w->element, &width))
+                return CUDA_ERROR_INVALID_VALUE;
+        bytes = copy_span(width, w->pitch, w->height, 0, 1);
         space_lock_shared();
         known = space_range(w->to) != NULL;
         space_unlock();

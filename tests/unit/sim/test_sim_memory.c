@@ -50,6 +50,20 @@ SIM_TEST_WITH(an_allocation_beyond_the_card_is_refused_and_loses_nothing, "SIMCU
         CHECK_EQUAL(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
+SIM_TEST(a_copy_or_fill_whose_size_wraps_is_refused)
+{
+        static char host[64];
+        CUdeviceptr p;
+
+        (void)unit_begin();
+        OK(cuMemAlloc_v2(&p, 4096));
+        CHECK_EQUAL(cuMemsetD8_v2(p, 1, SIZE_MAX), CUDA_ERROR_INVALID_VALUE);
+        CHECK_EQUAL(cuMemsetD32_v2(p, 1, SIZE_MAX / 4 + 2), CUDA_ERROR_INVALID_VALUE);
+        CHECK_EQUAL(cuMemsetD2D8_v2(p, SIZE_MAX / 2 + 1, 1, 1, 3), CUDA_ERROR_INVALID_VALUE);
+        CHECK_EQUAL(cuMemcpyHtoD_v2(p, host, SIZE_MAX), CUDA_ERROR_INVALID_VALUE);
+        CHECK_EQUAL(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
 SIM_TEST_WITH(many_small_allocations_do_not_overlap_and_all_come_back, "SIMCUDA_MEMORY=256MiB")
 {
         CUdeviceptr p[3000];
@@ -438,6 +452,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(allocated_bytes_are_missing_from_the_free_memory),
                 cmocka_unit_test(an_allocation_beyond_the_card_is_refused_and_loses_nothing),
+                cmocka_unit_test(a_copy_or_fill_whose_size_wraps_is_refused),
                 cmocka_unit_test(many_small_allocations_do_not_overlap_and_all_come_back),
                 cmocka_unit_test(a_handle_keeps_its_contents_while_it_is_not_mapped),
                 cmocka_unit_test(one_handle_at_two_addresses_is_the_same_memory),
