@@ -17,7 +17,8 @@ WEAK bool core_holds(CUdeviceptr address, uint64_t bytes)
 {
         want_lock();
         for (unsigned i = 0; i < core.gpu_count; i++)
-                if (heap_holds(&core.gpus[i].heap, address))
+                if (heap_holds(&core.gpus[i].heap, address) ||
+                    (bytes && heap_holds(&core.gpus[i].heap, address + bytes - 1)))
                         return true;
         return false;
 }

@@ -244,6 +244,37 @@ static void opened_memory_is_mapped_piece_by_piece(void **state)
         assert_false(ipc_find(at, &p, &g));
 }
 
+/* Returns the stretch around an address; from == to: the address belongs to nobody here. */
+static struct stretch around(CUdeviceptr at)
+{
+        struct stretch s = {0, UINT64_MAX};
+
+        return ipc_narrow(at, &s) ? s : (struct stretch){0, 0};
+}
+
+static void opened_memory_ends_where_its_allocation_ends(void **state)
+{
+        uint64_t changes = heap_changes;
+        CUdeviceptr at, mapping;
+
+        assert_true(around(4 * PAGE).to == UINT64_MAX);
+        at = open_one();
+        mapping = at - OFFSET;
+        assert_int_not_equal(heap_changes, changes);
+        for (unsigned i = 0; i < 2; i++) {
+                const struct stretch s = around(i ? at + BYTES - 1 : at);
+
+                assert_true(s.from == at && s.to == at + BYTES);
+        }
+        assert_int_equal(around(at - 1).to, 0);
+        assert_int_equal(around(at + BYTES).to, 0);
+        assert_int_equal(around(mapping + MAPPED - 1).to, 0);
+        assert_true(around(mapping - 1).to == mapping);
+        assert_true(around(mapping + MAPPED).from == mapping + MAPPED);
+        close_one(at);
+        assert_true(around(at).to == UINT64_MAX);
+}
+
 static void memory_stays_open_until_each_opener_has_closed_it(void **state)
 {
         CUdeviceptr at = open_one(), again;
@@ -565,6 +596,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 IMPORT_TEST(opened_memory_is_mapped_piece_by_piece),
+                IMPORT_TEST(opened_memory_ends_where_its_allocation_ends),
                 IMPORT_TEST(memory_stays_open_until_each_opener_has_closed_it),
                 IMPORT_TEST(a_call_that_fails_leaves_nothing_open),
                 IMPORT_TEST(an_open_fails_if_the_exporter_dies),

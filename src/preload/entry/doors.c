@@ -11,6 +11,7 @@
 #include "cuda/cuda_versions.h"
 #include "preload/entry/door_count.h"
 #include "preload/extra/measure.h"
+#include "preload/hooks/bounds.h"
 #include "preload/stream/gate.h"
 
 /* ---- the functions themselves ----
@@ -97,6 +98,58 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
                 of_driver_;                                                                   \
         })
 
+/* False: the call would leave an allocation (bounds.h). The type of the driver function tells which
+ * of its arguments are ranges; descriptors are found by their own types, among the first six
+ * arguments. */
+#define RANGES(symbol)                                                        \
+        _Generic(real.symbol, TYPE_OF(cuMemcpy)                               \
+                 : bounds_copy, TYPE_OF(cuMemcpyAsync)                        \
+                 : bounds_copy, TYPE_OF(cuMemcpyWithAttributesAsync)          \
+                 : bounds_copy, TYPE_OF(cuMemcpyHtoD_v2)                      \
+                 : bounds_to_device, TYPE_OF(cuMemcpyHtoDAsync_v2)            \
+                 : bounds_to_device, TYPE_OF(cuMemcpyDtoH_v2)                 \
+                 : bounds_to_host, TYPE_OF(cuMemcpyDtoHAsync_v2)              \
+                 : bounds_to_host, TYPE_OF(cuMemcpyPeer)                      \
+                 : bounds_peer, TYPE_OF(cuMemcpyPeerAsync)                    \
+                 : bounds_peer, TYPE_OF(cuMemcpyDtoA_v2)                      \
+                 : bounds_device_to_array, TYPE_OF(cuMemcpyAtoD_v2)           \
+                 : bounds_array_to_device, TYPE_OF(cuMemcpyHtoA_v2)           \
+                 : bounds_host_to_array, TYPE_OF(cuMemcpyHtoAAsync_v2)        \
+                 : bounds_host_to_array, TYPE_OF(cuMemcpyAtoH_v2)             \
+                 : bounds_array_to_host, TYPE_OF(cuMemcpyAtoHAsync_v2)        \
+                 : bounds_array_to_host, TYPE_OF(cuMemcpyBatchAsync)          \
+                 : bounds_batch, TYPE_OF(cuMemcpyBatchAsync_v2)               \
+                 : bounds_batch_v2, TYPE_OF(cuMemcpy3DBatchAsync)             \
+                 : bounds_3d_batch, TYPE_OF(cuMemcpy3DBatchAsync_v2)          \
+                 : bounds_3d_batch_v2, TYPE_OF(cuMemcpy3DWithAttributesAsync) \
+                 : bounds_3d_one, TYPE_OF(cuMemsetD8_v2)                      \
+                 : bounds_set_8, TYPE_OF(cuMemsetD8Async)                     \
+                 : bounds_set_8, TYPE_OF(cuMemsetD16_v2)                      \
+                 : bounds_set_16, TYPE_OF(cuMemsetD16Async)                   \
+                 : bounds_set_16, TYPE_OF(cuMemsetD32_v2)                     \
+                 : bounds_set_32, TYPE_OF(cuMemsetD32Async)                   \
+                 : bounds_set_32, TYPE_OF(cuMemsetD2D8_v2)                    \
+                 : bounds_set_2d_8, TYPE_OF(cuMemsetD2D8Async)                \
+                 : bounds_set_2d_8, TYPE_OF(cuMemsetD2D16_v2)                 \
+                 : bounds_set_2d_16, TYPE_OF(cuMemsetD2D16Async)              \
+                 : bounds_set_2d_16, TYPE_OF(cuMemsetD2D32_v2)                \
+                 : bounds_set_2d_32, TYPE_OF(cuMemsetD2D32Async)              \
+                 : bounds_set_2d_32, default                                  \
+                 : bounds_none)
+#define AS(type, x)           _Generic((x), const type * : (x), type * : (x), default : (type *)NULL)
+#define HOLDS(check, type, x) (!AS(type, x) || check(AS(type, x)))
+#define DESCRIBES(x)                                                                       \
+        (HOLDS(bounds_of_2d, CUDA_MEMCPY2D, x) && HOLDS(bounds_of_3d, CUDA_MEMCPY3D, x) && \
+         HOLDS(bounds_of_peer, CUDA_MEMCPY3D_PEER, x) &&                                   \
+         HOLDS(bounds_of_set, CUDA_MEMSET_NODE_PARAMS, x) &&                               \
+         HOLDS(bounds_of_node, CUgraphNodeParams, x))
+#define IN_BOUNDS(symbol, args) \
+        (RANGES(symbol)(0, UNWRAP args) && IN_BOUNDS_LIST(UNWRAP args, 0, 0, 0, 0, 0))
+#define IN_BOUNDS_LIST(...) IN_BOUNDS_ARGUMENTS(__VA_ARGS__)
+#define IN_BOUNDS_ARGUMENTS(a, b, c, d, e, f, ...)                                       \
+        (DESCRIBES(a) && DESCRIBES(b) && DESCRIBES(c) && DESCRIBES(d) && DESCRIBES(e) && \
+         DESCRIBES(f))
+
 /* Usually a call sets the thread's mark, loads the gate's bits and clears the mark. All else is in
  * functions of its own: their registers would otherwise be saved and set up on each call. failed_:
  * the error that the driver has already returned; 0: the driver was not called, so the function
@@ -119,10 +172,13 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
         }                                                                         \
         DOOR(symbol, params)                                                      \
         {                                                                         \
-                struct gate_thread *t_ = gate_try(submits_to);                    \
+                struct gate_thread *t_;                                           \
                 CUresult r_ = CUDA_SUCCESS;                                       \
                                                                                   \
                 door_count(DOOR_##symbol);                                        \
+                if (unlikely(!IN_BOUNDS(symbol, args)))                           \
+                        return CUDA_ERROR_INVALID_VALUE;                          \
+                t_ = gate_try(submits_to);                                        \
                 if (likely(t_)) {                                                 \
                         r_ = real.symbol args;                                    \
                         gate_leave(t_);                                           \
@@ -134,10 +190,13 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define CU_UNIFIED(symbol, submits_to, params, args)                   \
         DOOR(symbol, params)                                           \
         {                                                              \
-                struct gate_thread *t_ = gate_look_begin();            \
+                struct gate_thread *t_;                                \
                 CUresult r_;                                           \
                                                                        \
                 door_count(DOOR_##symbol);                             \
+                if (unlikely(!IN_BOUNDS(symbol, args)))                \
+                        return CUDA_ERROR_INVALID_VALUE;               \
+                t_ = gate_look_begin();                                \
                 r_ = HOOKS_SUBMIT(submits_to, WORK_OF(symbol, args),   \
                                   MEASURED(symbol, submits_to, args)); \
                 gate_look_end(t_);                                     \

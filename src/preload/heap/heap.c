@@ -12,6 +12,8 @@
 #include "preload/heap/slab.h"
 #include "preload/heap/spaces.h"
 
+_Atomic uint64_t heap_changes = 1;
+
 void heap_init(struct heap *h, uint64_t gpu_bytes)
 {
         uint64_t part = gpu_bytes / 16 & ~(HEAP_GRANULARITY - 1);
@@ -22,8 +24,7 @@ void heap_init(struct heap *h, uint64_t gpu_bytes)
         };
 }
 
-/* Returns the index of the last block that starts at or below address, or h->count. */
-static size_t heap_locate(const struct heap *h, CUdeviceptr address)
+size_t heap_locate(const struct heap *h, CUdeviceptr address)
 {
         size_t low = 0, high = h->count;
 
@@ -93,6 +94,7 @@ static int heap_reserve(struct heap *h, uint64_t at_least)
                 return -ENOMEM;
         }
         spaces_add(&h->spaces, b);
+        heap_note_change();
         return 0;
 }
 
@@ -523,6 +525,7 @@ static int heap_insert_foreign(struct heap *h, const struct block *like)
                 free(b);
                 return -ENOMEM;
         }
+        heap_note_change();
         return 0;
 }
 
@@ -677,6 +680,7 @@ int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)
 
         if (!heap_find(h, address, &p) || p.start != address || p.block->kind == BLOCK_POOL)
                 return -EINVAL;
+        heap_note_change();
         if (p.block->kind == BLOCK_SLAB) {
                 slab_free(p.block->slab, address - p.block->address);
                 heap_unuse(p.block, p.start, p.bytes);
@@ -697,6 +701,7 @@ int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead)
 
 struct block *heap_orphan(struct heap *h, CUcontext owner)
 {
+        heap_note_change();
         for (size_t i = 0; i < h->count; i++) {
                 struct block *b = h->blocks[i];
 

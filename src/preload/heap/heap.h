@@ -7,6 +7,7 @@
  * accounts: its one driver call reserves addresses. The caller of each function holds core_lock. */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -193,6 +194,26 @@ struct heap_place {
         struct block *block;
 };
 bool heap_find(const struct heap *h, CUdeviceptr address, struct heap_place *ret);
+/* Returns the index of the last block that starts at or below address, or h->count. */
+size_t heap_locate(const struct heap *h, CUdeviceptr address);
+
+/* The addresses from `from` up to `to`, without `to`, that one call may reach: an allocation, or
+ * addresses between reservations. */
+struct stretch {
+        CUdeviceptr from, to;
+};
+/* Narrow a stretch around an address to the allocation that contains the address or, if the heap
+ * has not reserved the address, to the addresses up to its blocks. False: the heap has reserved the
+ * address, and no allocation covers it. */
+bool heap_narrow(const struct heap *h, CUdeviceptr address, struct stretch *s);
+/* A stretch stays true until this number changes: when an allocation ends, or when addresses come
+ * to a heap or an import. Never 0. Any thread may read it without the lock. */
+extern _Atomic uint64_t heap_changes;
+static inline void heap_note_change(void)
+{
+        atomic_fetch_add_explicit(&heap_changes, 1, memory_order_relaxed);
+}
+
 /* Set and read CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of an allocation. */
 void heap_set_sync(const struct heap_place *p, bool on);
 bool heap_sync(const struct heap_place *p);

@@ -152,8 +152,9 @@ bool slab_find(const struct slab *s, uint64_t offset, uint64_t *ret_start, uint6
         if (start >= s->units || !bits_get(s->used_bits, start))
                 return false;
         start = (uint32_t)bits_last(s->first_bits, start, 0);
-        end = (uint32_t)bits_next(s->used_bits, start, s->units, false);
+        end = (uint32_t)MIN(start + HEAP_SMALL_MAX / HEAP_SMALL_ALIGN, s->units);
         end = (uint32_t)bits_next(s->first_bits, start + 1, end, true);
+        end = (uint32_t)bits_next(s->used_bits, start, end, false);
         *ret_start = (uint64_t)start * HEAP_SMALL_ALIGN;
         *ret_bytes = (uint64_t)(end - start) * HEAP_SMALL_ALIGN - (s->spare[start] & ~MARK);
         return offset < *ret_start + *ret_bytes;

@@ -265,6 +265,7 @@ void suballocator_remove(struct suballocator *p, struct chunk *c)
 {
         struct chunk **link = &p->chunks;
 
+        heap_note_change();
         for (struct suballocation *n = c->lowest, *higher; n; n = higher) {
                 higher = n->higher;
                 if (n->free_list)
@@ -404,6 +405,7 @@ struct suballocation *suballocator_take(struct suballocator *p, struct suballoca
 void suballocator_give(struct suballocator *p, struct suballocation *dead, struct free_list *l,
                        uint64_t number)
 {
+        heap_note_change();
         bucket_take(p, dead);
         bits_set(dead->chunk->starts, unit_of(dead->chunk, dead->address), 1, false);
         free_list_put(l, dead, number);

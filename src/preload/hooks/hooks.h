@@ -78,6 +78,9 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
 /* Like quiesce_capture_forbids(), for callers that do not hold the lock. */
 bool hooks_capture_forbids(void);
 
+/* Returns the bytes of an element of an array; 1 if the driver does not know the array. */
+size_t hooks_array_element(CUarray array);
+
 /* Returns the wrapper of the driver function at an address that the real resolver returned; the
  * address itself if the function is not intercepted. */
 void *doors_wrap(void *real_address);

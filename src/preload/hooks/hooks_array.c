@@ -69,6 +69,15 @@ static unsigned format_bits(CUarray_format format, unsigned channels)
         }
 }
 
+size_t hooks_array_element(CUarray array)
+{
+        CUDA_ARRAY3D_DESCRIPTOR d = {0};
+
+        if (real.cuArray3DGetDescriptor_v2(&d, array) != CUDA_SUCCESS)
+                return 1;
+        return MAX(format_bits(d.Format, MAX(d.NumChannels, 1U)) / 8, 1U);
+}
+
 static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned level)
 {
         bool layers = d->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);

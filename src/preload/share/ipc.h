@@ -14,6 +14,7 @@
 #include "preload/process/lock.h"
 
 struct heap_place;
+struct stretch;
 struct gpu;
 struct passed;
 struct wire_message;
@@ -21,6 +22,9 @@ struct wire_message;
 /* Finds the opened memory that holds an address, as core_find() does for the heap's own memory.
  * core_lock held. */
 bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu);
+/* Narrows a stretch around an address, as heap_narrow() does for the heap's own memory. core_lock
+ * held. */
+bool ipc_narrow(CUdeviceptr address, struct stretch *s);
 /* True if handles of this process would work in another process. core_lock held. */
 bool ipc_works(void);
 /* The allocation that began at this address is gone: its handle is invalid from now on. core_lock

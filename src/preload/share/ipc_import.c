@@ -70,6 +70,23 @@ bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
         return false;
 }
 
+bool ipc_narrow(CUdeviceptr address, struct stretch *s)
+{
+        for (const struct import *i = imports; i; i = i->next) {
+                if (i->state == IMPORT_OPENING)
+                        continue;
+                if (address - i->start < i->bytes)
+                        *s = (struct stretch){i->start, i->start + i->bytes};
+                else if (address - i->mapping < i->mapped)
+                        return false; /* other memory of the exporter */
+                else if (address < i->mapping)
+                        s->to = MIN(s->to, i->mapping);
+                else
+                        s->from = MAX(s->from, i->mapping + i->mapped);
+        }
+        return true;
+}
+
 /* ---- the agent's side ---- */
 
 /* The memory has no other owner any more: count it in our figures. */
@@ -374,6 +391,7 @@ static CUresult import_new(const struct ipc_handle *h, struct gpu *g, CUcontext 
         i->as_block = (struct block){
                 .address = i->mapping, .owner = owner, .id = (UINT64_C(1) << 31) + ++last_id};
         i->state = IMPORT_OPEN;
+        heap_note_change();
         if (i->inherit || (l->lost && i->heir)) {
                 charge(i);
                 request_kick();

@@ -1,8 +1,9 @@
 /* core.h: the state of the library in this process, in one place under one lock.
  *
- * Submitting work, which a program does thousands of times a second, never takes the lock. Rarer
- * calls take it: to allocate, free, create contexts, wait. No driver call that may block is made
- * while it is held. core.changed rings whenever a value changes that a thread may wait for. */
+ * Submitting work, which a program does thousands of times a second, takes the lock only for a copy
+ * between addresses that its thread does not know yet (bounds.h). Rarer calls take it: to allocate,
+ * free, create contexts, wait. No driver call that may block is made while it is held. core.changed
+ * rings whenever a value changes that a thread may wait for. */
 #pragma once
 
 #include <pthread.h>

@@ -3,6 +3,7 @@
 #include "doors_core.h"
 
 #include "preload/stream/gate.h"
+#include "preload/hooks/bounds.h"
 #include "preload/hooks/hooks.h"
 #include "preload/driver/real.h"
 #include "preload/rm/rm.h"
@@ -27,6 +28,22 @@ struct gate_thread *gate_look_begin(void)
         doors_core.looks++;
         atomic_fetch_add(&doors_looking.looks, 1);
         return &doors_looking;
+}
+
+_Atomic uint64_t heap_changes = 1;
+__thread struct bounds_thread bounds_thread;
+
+bool bounds_look(CUdeviceptr at, uint64_t bytes)
+{
+        const bool past = doors_core.past && doors_core.past - at < bytes;
+
+        doors_core.refused += past;
+        return !past;
+}
+
+size_t hooks_array_element(CUarray array)
+{
+        return 4;
 }
 
 struct gate_thread *gate_enter_slow(struct gate_thread *t, CUstream stream, uint64_t work,

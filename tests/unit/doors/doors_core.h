@@ -16,8 +16,11 @@ struct doors_core {
         unsigned looks;  /* calls that look up the owner of an address */
         bool again;      /* the fake says that a failed call is to be made again */
         unsigned failed; /* failed calls for which the doors asked the fake */
-        CUstream stream; /* stream of the last slow pass */
-        uint64_t work;   /* the work that was named to the last slow pass */
+        CUdeviceptr
+                past; /* a range that contains this address leaves its allocation; 0: none does */
+        unsigned refused; /* ranges refused for that */
+        CUstream stream;  /* stream of the last slow pass */
+        uint64_t work;    /* the work that was named to the last slow pass */
 };
 
 extern struct doors_core doors_core;

@@ -139,6 +139,115 @@ static void copies_within_unified_addresses_are_counted_as_looking(void **state)
         assert_int_equal(atomic_load(&doors_looking.looks), 0);
 }
 
+/* Calls a door whose range ends with PAST, and once more with nothing past the end. */
+#define PAST UINT64_C(0x5040)
+#define REFUSED(symbol, args)                                                   \
+        do {                                                                    \
+                unsigned before_ = KNOB(fakedriver_calls)(#symbol);             \
+                                                                                \
+                doors_core.past = PAST;                                         \
+                assert_int_equal(OURS(symbol) args, CUDA_ERROR_INVALID_VALUE);  \
+                doors_core.past = PAST + 1;                                     \
+                assert_int_equal(OURS(symbol) args, CUDA_SUCCESS);              \
+                doors_core.past = 0;                                            \
+                assert_int_equal(KNOB(fakedriver_calls)(#symbol), before_ + 1); \
+                assert_int_equal(doors_core.refused, ++refused);                \
+                assert_int_equal(atomic_load(&doors_looking.looks), 0);         \
+        } while (0)
+
+/* One door for each type of driver function, and for each argument with an address. */
+static void a_copy_or_fill_past_an_allocation_does_not_reach_the_driver(void **state)
+{
+        const CUdeviceptr at = 0x5000;
+        void *const pointer = (void *)(uintptr_t)at;
+        CUDA_MEMCPY2D two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                             .srcDevice = at,
+                             .srcPitch = 16,
+                             .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                             .WidthInBytes = 1,
+                             .Height = 5};
+        CUDA_MEMCPY3D three = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                               .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .dstDevice = at,
+                               .dstPitch = 16,
+                               .dstHeight = 2,
+                               .WidthInBytes = 1,
+                               .Height = 1,
+                               .Depth = 3};
+        CUDA_MEMCPY3D_PEER peer;
+        CUDA_MEMSET_NODE_PARAMS set = {at, 16, 0, 1, 1, 5};
+        CUgraphNodeParams node = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+        CUDA_MEMCPY3D_BATCH_OP op = {.src = {.type = CU_MEMCPY_OPERAND_TYPE_ARRAY},
+                                     .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+                                     .extent = {1, 5, 1}};
+        CUdeviceptr ours[] = {at}, others[] = {0x100};
+        size_t bytes[] = {0x41}, failed = 99;
+        CUgraphNode n = NULL;
+        unsigned refused = doors_core.refused;
+
+        memcpy(&peer, &three, sizeof(peer));
+        node.memcpy.copyParams = three;
+        op.dst.op.ptr.ptr = at - 3; /* the last element has four bytes */
+        op.dst.op.ptr.rowLength = 4;
+        REFUSED(cuMemcpy, (at, 0x100, 0x41));
+        REFUSED(cuMemcpy_ptds, (0x100, at, 0x41));
+        REFUSED(cuMemcpyAsync, (0x100, at, 0x41, NULL));
+        REFUSED(cuMemcpyWithAttributesAsync, (at, 0x100, 0x41, NULL, NULL));
+        REFUSED(cuMemcpyHtoD_v2, (at, NULL, 0x41));
+        REFUSED(cuMemcpyHtoD_v2, (0x100, pointer, 0x41));
+        REFUSED(cuMemcpyHtoDAsync_v2_ptsz, (at, NULL, 0x41, NULL));
+        REFUSED(cuMemcpyDtoH_v2, (NULL, at, 0x41));
+        REFUSED(cuMemcpyDtoH_v2, (pointer, 0x100, 0x41));
+        REFUSED(cuMemcpyDtoHAsync_v2, (NULL, at, 0x41, NULL));
+        REFUSED(cuMemcpyPeer, (at, NULL, 0x100, NULL, 0x41));
+        REFUSED(cuMemcpyPeer, (0x100, NULL, at, NULL, 0x41));
+        REFUSED(cuMemcpyPeerAsync, (0x100, NULL, at, NULL, 0x41, NULL));
+        REFUSED(cuMemcpyDtoA_v2, (NULL, 0x9000, at, 0x41));
+        REFUSED(cuMemcpyAtoD_v2, (at, NULL, 0x9000, 0x41));
+        REFUSED(cuMemcpyHtoA_v2, (NULL, 0x9000, pointer, 0x41));
+        REFUSED(cuMemcpyHtoAAsync_v2, (NULL, 0x9000, pointer, 0x41, NULL));
+        REFUSED(cuMemcpyAtoH_v2, (pointer, NULL, 0x9000, 0x41));
+        REFUSED(cuMemcpyAtoHAsync_v2, (pointer, NULL, 0x9000, 0x41, NULL));
+        REFUSED(cuMemcpy2D_v2, (&two));
+        REFUSED(cuMemcpy2DUnaligned_v2, (&two));
+        REFUSED(cuMemcpy2DAsync_v2, (&two, NULL));
+        REFUSED(cuMemcpy3D_v2, (&three));
+        REFUSED(cuMemcpy3DAsync_v2_ptsz, (&three, NULL));
+        REFUSED(cuMemcpy3DPeer, (&peer));
+        REFUSED(cuMemcpy3DPeerAsync, (&peer, NULL));
+        REFUSED(cuMemcpyBatchAsync, (ours, others, bytes, 1, NULL, NULL, 0, &failed, NULL));
+        assert_int_equal(failed, 0);
+        REFUSED(cuMemcpyBatchAsync_v2, (others, ours, bytes, 1, NULL, NULL, 0, NULL));
+        failed = 99;
+        REFUSED(cuMemcpy3DBatchAsync, (1, &op, &failed, 0, NULL));
+        assert_int_equal(failed, 0);
+        REFUSED(cuMemcpy3DBatchAsync_v2, (1, &op, 0, NULL));
+        REFUSED(cuMemcpy3DWithAttributesAsync, (&op, 0, NULL));
+        REFUSED(cuMemsetD8_v2, (at, 0, 0x41));
+        REFUSED(cuMemsetD8Async, (at, 0, 0x41, NULL));
+        REFUSED(cuMemsetD16_v2, (at - 1, 0, 0x21));
+        REFUSED(cuMemsetD16Async, (at - 1, 0, 0x21, NULL));
+        REFUSED(cuMemsetD32_v2, (at - 3, 0, 0x11));
+        REFUSED(cuMemsetD32Async, (at - 3, 0, 0x11, NULL));
+        REFUSED(cuMemsetD2D8_v2, (at, 16, 0, 1, 5));
+        REFUSED(cuMemsetD2D8Async, (at, 16, 0, 1, 5, NULL));
+        REFUSED(cuMemsetD2D16_v2, (at - 1, 16, 0, 1, 5));
+        REFUSED(cuMemsetD2D16Async, (at - 1, 16, 0, 1, 5, NULL));
+        REFUSED(cuMemsetD2D32_v2, (at - 3, 16, 0, 1, 5));
+        REFUSED(cuMemsetD2D32Async, (at - 3, 16, 0, 1, 5, NULL));
+        REFUSED(cuGraphAddMemcpyNode, (&n, NULL, NULL, 0, &three, NULL));
+        REFUSED(cuGraphMemcpyNodeSetParams, (n, &three));
+        REFUSED(cuGraphExecMemcpyNodeSetParams, (NULL, n, &three, NULL));
+        REFUSED(cuGraphAddMemsetNode, (&n, NULL, NULL, 0, &set, NULL));
+        REFUSED(cuGraphMemsetNodeSetParams, (n, &set));
+        REFUSED(cuGraphExecMemsetNodeSetParams, (NULL, n, &set, NULL));
+        REFUSED(cuGraphAddNode, (&n, NULL, NULL, 0, &node));
+        REFUSED(cuGraphAddNode_v2, (&n, NULL, NULL, NULL, 0, &node));
+        REFUSED(cuGraphNodeSetParams, (n, &node));
+        REFUSED(cuGraphExecNodeSetParams, (NULL, n, &node));
+        assert_int_equal(OURS(cuMemcpy3D_v2)(NULL), CUDA_SUCCESS);
+}
+
 static uint64_t work_of_blocks(uintptr_t func, unsigned x, unsigned y)
 {
         (void)OURS(cuLaunchKernel)((CUfunction)func, x, y, 1, 32, 1, 1, 0, NULL, NULL, NULL);
@@ -515,6 +624,8 @@ int main(void)
                 cmocka_unit_test_setup(a_base_answers_by_version_and_flags, clean),
                 cmocka_unit_test_setup(a_submitting_call_enters_and_leaves_the_gate, clean),
                 cmocka_unit_test_setup(copies_within_unified_addresses_are_counted_as_looking,
+                                       clean),
+                cmocka_unit_test_setup(a_copy_or_fill_past_an_allocation_does_not_reach_the_driver,
                                        clean),
                 cmocka_unit_test_setup(the_gate_is_told_the_stream, clean),
                 cmocka_unit_test_setup(work_of_about_equal_size_has_the_same_identity, clean),

@@ -855,6 +855,43 @@ static void pointers(void)
         SAY(cuMemAlloc_v2(&d, (size_t)1 << 50));
 }
 
+/* Copies and fills that begin in an allocation and pass its end. */
+static void past_the_end(void)
+{
+        static unsigned char host[4 * MIB];
+        CUdeviceptr p, q, low, large;
+        CUstream s;
+
+        begin();
+        NEED(cuMemAlloc_v2(&p, 1000));
+        NEED(cuMemAlloc_v2(&q, 1000));
+        NEED(cuMemAlloc_v2(&large, 3 * MIB));
+        NEED(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        NEED(cuMemsetD8_v2(p, 7, 1000));
+        NEED(cuMemsetD8_v2(q, 7, 1000));
+        SAY(cuMemcpyHtoD_v2(p, host, 4096));
+        SAY(cuMemcpyDtoH_v2(host, p, 4096));
+        SAY(cuMemcpyDtoD_v2(p, large, 4096));
+        SAY(cuMemcpyDtoD_v2(large, p, 4096));
+        SAY(cuMemcpyHtoDAsync_v2(p, host, 4096, s));
+        SAY(cuMemcpyDtoHAsync_v2(host, p, 4096, s));
+        SAY(cuMemsetD8_v2(p, 1, 4096));
+        SAY(cuMemsetD8Async(p, 1, 4096, s));
+        low = p < q ? p : q;
+        SAY(cuMemsetD8_v2(low, 1, p + q + 1000 - 2 * low));
+        SAY(cuMemcpyHtoD_v2(large, host, 4 * MIB));
+        SAY(cuMemcpyHtoD_v2(large + 2 * MIB, host, 2 * MIB));
+        SAY(cuMemsetD8_v2(large, 1, 4 * MIB));
+        SAY(cuCtxSynchronize());
+        NUMBER(host[0]);
+        NEED(cuMemcpyDtoH_v2(host, p, 1000));
+        NUMBER(host[0]);
+        NUMBER(host[999]);
+        NEED(cuMemcpyDtoH_v2(host, q, 1000));
+        NUMBER(host[0]);
+        NUMBER(host[999]);
+}
+
 /* ---- capture ---- */
 
 static CUstream capturing, other;
@@ -1496,6 +1533,7 @@ static const struct facts groups[] = {
         {"vmm_contexts", vmm_contexts},
         {"vmm_exports", vmm_exports},
         {"pointers", pointers},
+        {"past_the_end", past_the_end},
         {"capture_global", capture_global},
         {"capture_global_blocking", capture_global_blocking},
         {"capture_global_other_thread", capture_global_other_thread},
