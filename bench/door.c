@@ -1,9 +1,11 @@
-/* door.c: measures the time that sublet's ioctl() adds to a call: to a call for another device, to
- * a control call of the GPU's kernel driver, and to making and freeing a channel while a thousand
- * channels exist. Prints one JSON line.
+/* door.c: measures the time that sublet's doors add to a call. Its ioctl() adds to a call for
+ * another device, to a control call of the GPU's kernel driver, and to making and freeing a channel
+ * while a thousand channels exist. The check of both ends of a copy (bounds.h) adds to a copy whose
+ * addresses the thread knows, and to a copy after memory was freed, whose addresses are looked up
+ * among a thousand allocations. Prints one JSON line.
  *
- * at_once() stands in for the real ioctl() and does almost nothing, so the measured time is that of
- * sublet's ioctl(). */
+ * at_once() and copied() stand in for the real calls and do almost nothing, so the measured time is
+ * sublet's. */
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,10 +16,14 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cuda/rm_abi.h"
-#include "preload/rm/rm.h"
 #include "preload/driver/real.h"
+#include "preload/hooks/bounds.h"
+#include "preload/rm/rm.h"
+#include "preload/share/ipc.h"
+#include "preload/state/core.h"
+#include "preload/state/poison.h"
 
-enum { CALLS = 20000, RUNS = 25, CHANNELS = 1000 };
+enum { CALLS = 20000, RUNS = 25, CHANNELS = 1000, ALLOCATIONS = 1000 };
 
 #define CLIENT   0xc1d00001u
 #define DEVICE   0x5c000001u
@@ -72,6 +78,86 @@ static void make_and_free(uint32_t i)
         (void)ioctl(3, FREE, &f);
 }
 
+/* ---- copies, with what bounds.c needs of the library ---- */
+
+struct core core = {.gpu_count = 1};
+struct lock core_lock;
+struct real_driver real;
+static CUdeviceptr ours[ALLOCATIONS];
+static char host[4096];
+
+bool core_holds(CUdeviceptr address, uint64_t bytes)
+{
+        return heap_holds(&core.gpus[0].heap, address);
+}
+
+bool ipc_find(CUdeviceptr address, struct heap_place *ret, struct gpu **ret_gpu)
+{
+        return false;
+}
+
+bool ipc_narrow(CUdeviceptr address, struct stretch *s)
+{
+        return true;
+}
+
+CUresult poison_current(void)
+{
+        return CUDA_SUCCESS;
+}
+
+static CUresult reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                        unsigned long long flags)
+{
+        *ptr = UINT64_C(1) << 40;
+        return CUDA_SUCCESS;
+}
+
+static void allocate(void)
+{
+        uint64_t cost;
+
+        real.cuMemAddressReserve = reserve;
+        heap_init(&core.gpus[0].heap, GIB);
+        core.gpus[0].managed = true;
+        for (size_t i = 0; i < ALLOCATIONS; i++)
+                (void)heap_allocate(&core.gpus[0].heap, i % 2 ? 3 * MIB : 5000, NULL, UINT64_MAX,
+                                    &ours[i], &cost);
+}
+
+static NOINLINE void copied(CUdeviceptr to, const void *from, size_t bytes)
+{
+        __asm__ volatile("" : : "r"(to), "r"(from), "r"(bytes) : "memory");
+}
+
+static void copy_unchecked(uint32_t i)
+{
+        copied(ours[0], host, sizeof(host));
+}
+
+static void copy(uint32_t i)
+{
+        if (likely(bounds_to_device(0, ours[0], host, sizeof(host))))
+                copied(ours[0], host, sizeof(host));
+}
+
+static void copy_after_free(uint32_t i)
+{
+        heap_note_change();
+        copy(i);
+}
+
+/* As copy(), but the thread knows both ends last. */
+static void copy_among_others(uint32_t i)
+{
+        if (i == 0) {
+                heap_note_change();
+                for (unsigned k = 1; bounds_thread.looked % BOUNDS_KNOWN != BOUNDS_KNOWN - 2; k++)
+                        (void)bounds_hold(ours[k], 1);
+        }
+        copy(i);
+}
+
 static void nothing(uint32_t i)
 {
         (void)at_once(3, NOT_OURS, &i);
@@ -106,7 +192,9 @@ static void measure(void (*const each[])(uint32_t), size_t n, double ret[])
 
 int main(void)
 {
-        void (*const each[])(uint32_t) = {nothing, other, control, make_and_free};
+        void (*const each[])(uint32_t) = {
+                nothing,        other, control,         make_and_free,
+                copy_unchecked, copy,  copy_after_free, copy_among_others};
         double ns[ARRAY_SIZE(each)];
 
         atomic_store(&real_ioctl, at_once);
@@ -115,9 +203,12 @@ int main(void)
         make(DEVICE, GROUP, RM_CLASS_GROUP);
         for (uint32_t i = 0; i < CHANNELS; i++)
                 make(GROUP, CHANNEL + i, 0xc86f);
+        allocate();
         measure(each, ARRAY_SIZE(each), ns);
         (void)printf("{\"channels\":%u,\"other_ns\":%.1f,\"control_ns\":%.1f,"
-                     "\"make_and_free_ns\":%.1f}\n",
-                     rm_channels(), ns[1] - ns[0], ns[2] - ns[0], (ns[3] - ns[0]) / 2);
+                     "\"make_and_free_ns\":%.1f,\"copy_ns\":%.1f,\"copy_among_others_ns\":%.1f,"
+                     "\"copy_after_free_ns\":%.1f}\n",
+                     rm_channels(), ns[1] - ns[0], ns[2] - ns[0], (ns[3] - ns[0]) / 2,
+                     ns[5] - ns[4], ns[7] - ns[4], ns[6] - ns[4]);
         return 0;
 }
