@@ -16,6 +16,7 @@ import tempfile
 import time
 import traceback
 
+import as_driver
 import audit
 import bench
 import caches
@@ -59,6 +60,7 @@ PAGES = (
     ("h200-overflow", "More than the card, on one H200", overflow.PARTS, overflow),
     ("h200-ipc", "Memory shared by CUDA IPC, on one H200", ipc.PARTS, ipc),
     ("h200-pools", "Pools and small allocations on one H200", pools.PARTS, pools),
+    ("h200-as-driver", "The driver's answers under sublet, on one H200", as_driver.PARTS, as_driver),
     ("h200-audit", "The library's accounts against the card, on one H200", audit.PARTS, audit),
     ("h200-managed", "Managed memory in turns, on one H200", managed.PARTS, managed),
     ("h200-mapped", "Host memory mapped for the card, on one H200", mapped.PARTS, mapped),
