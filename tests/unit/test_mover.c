@@ -16,6 +16,9 @@
 static struct gpu *const gpu = &core.gpus[0];
 static unsigned contexts, hosts, limits, own_calls, own_fails;
 static bool no_limits, copies_nothing;
+static bool on_its_way; /* a copy to the card has begun, and its end was not seen yet */
+static __typeof__(real.cuMemcpyHtoDAsync_v2) copy_to_card;
+static __typeof__(real.cuMemUnmap) unmap;
 static const char *told[TOLD];
 static unsigned told_count;
 static uint32_t host[(2 << 20) / 4];
@@ -89,7 +92,25 @@ static CUresult fake_query(CUstream s)
 {
         static unsigned asked;
 
-        return ++asked % 2 ? CUDA_ERROR_NOT_READY : real.cuStreamSynchronize(s);
+        if (++asked % 2)
+                return CUDA_ERROR_NOT_READY;
+        on_its_way = false;
+        return real.cuStreamSynchronize(s);
+}
+
+static CUresult fake_to_card(CUdeviceptr to, const void *from, size_t bytes, CUstream s)
+{
+        const CUresult r = copy_to_card(to, from, bytes, s);
+
+        on_its_way = r == CUDA_SUCCESS;
+        return r;
+}
+
+/* On a card the copy would fault, and end the contexts of the process. */
+static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
+{
+        assert_false(on_its_way);
+        return unmap(at, bytes);
 }
 
 static int begin(void **state)
@@ -100,7 +121,7 @@ static int begin(void **state)
         driver.unlocked = true;
         driver.current = THEIRS;
         contexts = hosts = limits = own_calls = own_fails = told_count = 0;
-        no_limits = copies_nothing = false;
+        no_limits = copies_nothing = on_its_way = false;
         freezer.making = CHANNELS_PROGRAM;
         memset(host, 0, sizeof(host));
         real.cuCtxCreate_v2 = fake_create;
@@ -109,6 +130,10 @@ static int begin(void **state)
         real.cuMemHostAlloc = fake_host;
         real.cuMemFreeHost = fake_free_host;
         real.cuStreamQuery = fake_query;
+        copy_to_card = real.cuMemcpyHtoDAsync_v2;
+        unmap = real.cuMemUnmap;
+        real.cuMemcpyHtoDAsync_v2 = fake_to_card;
+        real.cuMemUnmap = fake_unmap;
         return 0;
 }
 

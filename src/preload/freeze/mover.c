@@ -151,7 +151,7 @@ void mover_free(struct mover *m)
                         return r;           \
         } while (0)
 
-/* Waits for the copy, at most COPY_MOST_NS. A copy that takes longer is not an error: other
+/* Waits for the copies, at most COPY_MOST_NS. Copies that take longer are not an error: other
  * processes may keep the GPU busy. */
 static CUresult await(const struct mover *m, void (*told)(const char *call))
 {
@@ -168,6 +168,14 @@ static CUresult await(const struct mover *m, void (*told)(const char *call))
         }
 }
 
+/* Waits for the word that was copied to the card and back. */
+static CUresult await_word(const struct mover *m, void (*told)(const char *call))
+{
+        const CUresult r = await(m, told);
+
+        return r == CUDA_SUCCESS && m->host[1] != CANARY_WORD ? CUDA_ERROR_UNKNOWN : r;
+}
+
 /* Copies a word to the card and back. The spare memory must be mapped at m->at. */
 static CUresult copy_both_ways(struct mover *m, void (*told)(const char *call))
 {
@@ -181,10 +189,7 @@ static CUresult copy_both_ways(struct mover *m, void (*told)(const char *call))
         STEP(cuMemSetAccess, m->at, CANARY_BYTES, &access, 1);
         STEP(cuMemcpyHtoDAsync_v2, m->at, m->host, sizeof(*m->host), m->stream);
         STEP(cuMemcpyDtoHAsync_v2, m->host + 1, m->at, sizeof(*m->host), m->stream);
-        r = await(m, told);
-        if (r != CUDA_SUCCESS)
-                return r;
-        return m->host[1] == CANARY_WORD ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        return await_word(m, told);
 }
 
 static CUresult use(struct mover *m, void (*told)(const char *call))
@@ -192,12 +197,15 @@ static CUresult use(struct mover *m, void (*told)(const char *call))
         CUresult r;
 
         if (m->copying) {
-                r = await(m, told);
+                r = await_word(m, told);
         } else {
                 STEP(cuMemMap, m->at, CANARY_BYTES, 0, m->spare, 0);
                 r = copy_both_ways(m, told);
         }
         m->copying = r == CUDA_ERROR_NOT_READY;
+        /* If the copy back could not be made, that to the card may be on its way. */
+        if (r != CUDA_SUCCESS && !m->copying)
+                m->copying = await(m, told) == CUDA_ERROR_NOT_READY;
         if (m->copying)
                 return r;
         told("cuMemUnmap");
