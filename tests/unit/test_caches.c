@@ -2,6 +2,7 @@
  * eviction waits while that makes progress, and does not wait for a thread that does not answer. */
 #include "unit.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <unistd.h>
@@ -240,6 +241,16 @@ static int begin(void **state)
         return 0;
 }
 
+/* The first test: it needs a process without our thread. */
+static void a_thread_that_cannot_start_is_started_after_the_next_turn(void **state)
+{
+        thread_error = EAGAIN;
+        assert_false(hold());
+        thread_error = 0;
+        after_a_run();
+        asks_once();
+}
+
 static void an_eviction_waits_until_the_program_empties_its_cache(void **state)
 {
         asks_once();
@@ -430,6 +441,7 @@ static void the_end_of_python_waits_for_a_call(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                CACHES_TEST(a_thread_that_cannot_start_is_started_after_the_next_turn),
                 CACHES_TEST(an_eviction_waits_until_the_program_empties_its_cache),
                 CACHES_TEST(a_program_is_asked_again_only_after_another_turn),
                 CACHES_TEST(a_program_with_enough_room_is_not_asked),

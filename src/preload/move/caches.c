@@ -213,14 +213,9 @@ static bool missing(void) REQUIRES(core_lock)
 
 static bool start(void)
 {
-        if (caches.started)
-                return true;
-        if (compat_thread_start(caches_main, NULL) != 0) {
-                caches.wanted = false;
-                return false;
-        }
-        caches.started = true;
-        return true;
+        if (!caches.started)
+                caches.started = compat_thread_start(caches_main, NULL) == 0;
+        return caches.started;
 }
 
 static bool ask(uint64_t now) REQUIRES(core_lock)
