@@ -31,6 +31,28 @@ static void the_version_is_read_from_the_drivers_answer(void **state)
         assert_int_equal(strlen(rm_driver()), 31);
 }
 
+static bool went_on;
+
+/* The driver does not answer, so the version is read from a file. */
+static void *asks_when_cancelled(void *unused)
+{
+        (void)pthread_cancel(pthread_self());
+        (void)say_version("");
+        went_on = true;
+        return NULL;
+}
+
+static void a_cancelled_thread_does_not_end_while_it_holds_the_ledger(void **state)
+{
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, asks_when_cancelled, NULL), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        if (!went_on)
+                rm_forget(); /* gives the lock up: the end of the test would wait for it */
+        assert_true(went_on);
+}
+
 static void every_drivers_layouts_are_read(void **state)
 {
         for (unsigned i = 0; i < family_count; i++) {
@@ -329,6 +351,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 RM_TEST(the_version_is_read_from_the_drivers_answer),
+                RM_TEST(a_cancelled_thread_does_not_end_while_it_holds_the_ledger),
                 RM_TEST(every_drivers_layouts_are_read),
                 RM_TEST(objects_that_rm_refused_are_not_recorded),
                 RM_TEST(a_call_of_an_unknown_length_is_not_recorded),

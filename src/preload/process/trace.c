@@ -1,4 +1,5 @@
-/* trace.c: owns the trace file. Each line is one write(2), so that processes can share the file. */
+/* trace.c: owns the trace file. Each line is one write(2), so that processes can share the file.
+ * Bare system calls, because open() and write() are cancellation points, and locks are held. */
 #include "preload/process/trace.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -21,7 +23,8 @@ static int trace_fd(void)
 
                 fd = -1;
                 if (path)
-                        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+                        fd = (int)syscall(SYS_openat, AT_FDCWD, path,
+                                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
                 if (path && fd < 0)
                         log_warning("cannot write the trace %s: %s", path, strerror(errno));
         }
@@ -45,5 +48,5 @@ void trace_event(const char *event, unsigned gpu, uint64_t bytes)
                      "{\"t_ns\":%llu,\"pid\":%d,\"event\":\"%s\",\"gpu\":%u,\"bytes\":%llu}\n",
                      (unsigned long long)clock_now_ns(), (int)getpid(), event, gpu,
                      (unsigned long long)bytes);
-        (void)!write(fd, line, (size_t)n);
+        (void)syscall(SYS_write, fd, line, (size_t)n);
 }

@@ -204,17 +204,19 @@ bool rm_is_frozen(void)
 
 /* ---- requests of libcuda to RM ---- */
 
-/* Reads the version from /proc, for drivers that do not answer RM_VERSION_QUERY. The line begins:
+/* Reads the version from /proc, for drivers that do not answer RM_VERSION_QUERY. Bare system calls,
+ * because open() and read() are cancellation points, and the lock is held. The line begins:
  * "NVRM version: NVIDIA UNIX x86_64 Kernel Module  525.147.05  Wed Oct 25 ...". */
 static void read_version(char *text, size_t n)
 {
-        int fd = open("/proc/driver/nvidia/version", O_RDONLY | O_CLOEXEC);
+        const long fd =
+                syscall(SYS_openat, AT_FDCWD, "/proc/driver/nvidia/version", O_RDONLY | O_CLOEXEC);
         char line[256], *rest = line, *word;
-        ssize_t length = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
+        const long length = fd >= 0 ? syscall(SYS_read, fd, line, sizeof(line) - 1) : 0;
 
         if (fd >= 0)
-                (void)close(fd);
-        line[MAX(length, (ssize_t)0)] = '\0';
+                (void)syscall(SYS_close, fd);
+        line[MAX(length, 0L)] = '\0';
         while ((word = strsep(&rest, " \n")))
                 if (strspn(word, "0123456789.") == strlen(word) && strchr(word, '.')) {
                         (void)snprintf(text, n, "%s", word);
