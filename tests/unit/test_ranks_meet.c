@@ -220,6 +220,41 @@ static void a_server_does_not_spin_when_too_many_connect(void **state)
         server_free(s);
 }
 
+static _Atomic unsigned calls;
+static struct timespec called[10];
+
+static bool has_nothing_to_do(void)
+{
+        const unsigned n = atomic_load(&calls);
+
+        if (n < ARRAY_SIZE(called))
+                (void)clock_gettime(CLOCK_MONOTONIC, &called[n]);
+        atomic_store(&calls, n + 1);
+        return false;
+}
+
+static int64_t ms_between(unsigned a, unsigned b)
+{
+        return (called[b].tv_sec - called[a].tv_sec) * 1000 +
+               (called[b].tv_nsec - called[a].tv_nsec) / 1000000;
+}
+
+/* An aborted communicator whose graphs may be launched again needs it as long as the program
+ * runs. */
+static void a_function_without_work_is_called_ever_more_seldom(void **state)
+{
+        uint8_t name[MEET_NAME];
+
+        assert_int_equal(meet_serve_new(name), 0);
+        meet_call_often(has_nothing_to_do);
+        for (unsigned i = 0; i < PATIENCE_MS && atomic_load(&calls) < ARRAY_SIZE(called); i++)
+                nap();
+        meet_call_often(NULL);
+        assert_true(atomic_load(&calls) >= ARRAY_SIZE(called));
+        assert_true(ms_between(7, 8) >= 128);
+        assert_true(ms_between(8, 9) >= 255);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -229,6 +264,7 @@ int main(void)
                 cmocka_unit_test(ranks_learn_how_much_those_that_left_have_done),
                 cmocka_unit_test(ranks_get_more_descriptors_than_may_be_on_their_way),
                 cmocka_unit_test(a_server_does_not_spin_when_too_many_connect),
+                cmocka_unit_test(a_function_without_work_is_called_ever_more_seldom),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -411,14 +411,18 @@ static bool is_idle(struct comm *c)
         return idle;
 }
 
-/* Streams of aborted communicators must end, whatever is still put into them. */
-static void release_aborted(void)
+/* Streams of aborted communicators must end, whatever is still put into them. With a graph, that
+ * may be for ever. True: some stream had waited. */
+static bool release_aborted(void)
 {
+        bool any = false;
+
         (void)pthread_mutex_lock(&lock);
         for (struct comm *c = all; c; c = c->next)
                 if (c->released)
-                        ring_release(&c->ring);
+                        any = ring_release(&c->ring) || any;
         (void)pthread_mutex_unlock(&lock);
+        return any;
 }
 
 /* The call is made with the lock held: the last one must be that of the last change. */

@@ -20,7 +20,8 @@
 #include "base/macros.h"
 #include "ranks/meet/server.h"
 
-#define OFTEN_MS 1
+#define OFTEN_MS  1
+#define SELDOM_MS 256
 
 struct meet {
         struct meet *next;
@@ -41,7 +42,7 @@ static struct meet *meetings;
 static struct server *servers;
 static bool thread_runs;
 static int wake_fd = -EBADF;
-static _Atomic(void (*)(void)) often;
+static _Atomic(bool (*)(void)) often;
 
 static void wake(void)
 {
@@ -147,20 +148,20 @@ static void *thread_main(void *unused)
 {
         struct pollfd *fds = NULL;
         unsigned room = 0;
+        int pause_ms = OFTEN_MS;
         uint64_t count;
 
         (void)unused;
         for (;;) {
-                void (*f)(void) = atomic_load(&often);
+                bool (*f)(void) = atomic_load(&often);
                 bool soon;
                 unsigned n;
 
                 (void)pthread_mutex_lock(&lock);
                 n = list_descriptors(&fds, &room, &soon);
                 (void)pthread_mutex_unlock(&lock);
-                (void)poll(fds, n, f || soon || n == 0 ? OFTEN_MS : -1);
-                if (f)
-                        f();
+                (void)poll(fds, n, soon || n == 0 ? OFTEN_MS : f ? pause_ms : -1);
+                pause_ms = !f || f() ? OFTEN_MS : MIN(2 * pause_ms, SELDOM_MS);
                 (void)pthread_mutex_lock(&lock);
                 while (read(wake_fd, &count, sizeof(count)) > 0)
                         continue;
@@ -405,7 +406,7 @@ void meet_leave(struct meet *m, uint64_t uses)
         free(m);
 }
 
-void meet_call_often(void (*f)(void))
+void meet_call_often(bool (*f)(void))
 {
         atomic_store(&often, f);
         (void)pthread_mutex_lock(&lock);

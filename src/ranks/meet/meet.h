@@ -45,6 +45,7 @@ void meet_say_leave(struct meet *m, uint64_t uses);
 /* Returns the least `uses` of the ranks that have left; UINT64_MAX: none has. Does not block. */
 uint64_t meet_uses(struct meet *m);
 
-/* Have a function called once a millisecond in the thread above, from now on; NULL: no more. For
+/* Have a function called in the thread above, from now on; NULL: no more. It is called once a
+ * millisecond, and ever more seldom while it returns false: there was nothing to do. For
  * communicators that were aborted. */
-void meet_call_often(void (*often)(void));
+void meet_call_often(bool (*often)(void));

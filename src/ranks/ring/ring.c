@@ -86,16 +86,22 @@ unsigned ring_waits(void)
         return all;
 }
 
-void ring_release(struct ring *r)
+bool ring_release(struct ring *r)
 {
+        bool any = false;
+
         /* First: the others look at it once a worthless result has come. */
         if (r->flags)
                 __atomic_store_n(&r->flags[released_index(r)], 1, __ATOMIC_RELEASE);
         for (unsigned flag = 0; flag < RING_FLAGS && r->flags; flag++)
                 for (unsigned part = 0; part < RING_PARTS; part++)
-                        for (int from = 0; from < r->n; from++)
-                                __atomic_store_n(&r->flags[index_of(r, flag, part, from, r->rank)],
-                                                 FLAG_SET, __ATOMIC_RELEASE);
+                        for (int from = 0; from < r->n; from++) {
+                                uint32_t *word = &r->flags[index_of(r, flag, part, from, r->rank)];
+
+                                any = any || read_word(word) != FLAG_SET;
+                                __atomic_store_n(word, FLAG_SET, __ATOMIC_RELEASE);
+                        }
+        return any;
 }
 
 bool ring_is_released(const struct ring *r)

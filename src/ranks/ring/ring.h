@@ -73,8 +73,9 @@ static inline uint32_t ring_waiting_for(enum ring_flag flag, unsigned part, unsi
  * set. Any thread; does not block. */
 unsigned ring_waits(void);
 /* Let everything go that waits, or will wait, for a flag in this rank's streams: its communicator
- * was aborted, and what its streams compute from now on is worthless. Any thread. */
-void ring_release(struct ring *r);
+ * was aborted, and what its streams compute from now on is worthless. True: some flag
+ * was not set, so a stream has waited for it, or may wait now. Any thread. */
+bool ring_release(struct ring *r);
 /* True once a rank was released: its streams go on, so what others get from it is worthless, too.
  * Any thread. */
 bool ring_is_released(const struct ring *r);
