@@ -9,10 +9,11 @@
 
 #define BLOCKS_PER_SM 4u
 
-/* The kernels of one context. Contexts end with the program, so no module is unloaded. */
+/* The kernels of one context. A context's modules end with it, so none is unloaded. */
 struct loaded {
         struct loaded *next;
         CUcontext context;
+        unsigned long long id; /* 0: unknown, as with drivers before CUDA 12 */
         unsigned blocks;
         CUmodule modules[REDUCE_TYPES];
         CUfunction reduce[REDUCE_TYPES][REDUCE_OPERATIONS], scale[REDUCE_TYPES];
@@ -29,28 +30,39 @@ unsigned reduce_bytes(ncclDataType_t type)
 static CUresult find_context(struct loaded **ret)
 {
         CUcontext context = NULL;
+        unsigned long long id = 0;
         CUdevice device;
         int sms = 1;
         CUresult e = real_cuda()->cuCtxGetCurrent(&context);
         struct loaded *l;
 
+        if (e == CUDA_SUCCESS && real_cuda()->cuCtxGetId(context, &id) != CUDA_SUCCESS)
+                id = 0;
         for (l = contexts; l && l->context != context; l = l->next)
                 continue;
-        if (e == CUDA_SUCCESS && !l) {
-                e = real_cuda()->cuCtxGetDevice(&device);
-                if (e == CUDA_SUCCESS)
-                        e = real_cuda()->cuDeviceGetAttribute(
-                                &sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-                l = e == CUDA_SUCCESS ? calloc(1, sizeof(*l)) : NULL;
+        *ret = l;
+        /* A new context may get the handle of one that has ended, but not its id. */
+        if (e != CUDA_SUCCESS || (l && l->id == id))
+                return e;
+        e = real_cuda()->cuCtxGetDevice(&device);
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuDeviceGetAttribute(
+                        &sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+        if (e != CUDA_SUCCESS)
+                return e;
+        if (!l) {
+                l = calloc(1, sizeof(*l));
                 if (!l)
-                        return e == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : e;
-                l->context = context;
-                l->blocks = (unsigned)sms * BLOCKS_PER_SM;
+                        return CUDA_ERROR_OUT_OF_MEMORY;
                 l->next = contexts;
                 contexts = l;
         }
+        *l = (struct loaded){.next = l->next,
+                             .context = context,
+                             .id = id,
+                             .blocks = (unsigned)sms * BLOCKS_PER_SM};
         *ret = l;
-        return e;
+        return CUDA_SUCCESS;
 }
 
 /* Loading is not work of a stream, so it may happen while one is captured. */
