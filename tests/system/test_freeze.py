@@ -516,6 +516,20 @@ def test_a_driver_call_that_blocks_thaws_the_frozen_program_for_a_moment(small):
     assert not small.traced("drain_failed")
 
 
+def test_a_call_of_the_mover_that_fails_once_is_made_again(small):
+    """The library's first copy is that of the mover's test."""
+    p = counts(small, 1, SIMCUDA_FAIL="cuMemcpyDtoHAsync_v2:1:999")
+    begin(p)
+    rival = take_the_card(small)
+    wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)
+    assert_frozen(p)
+    leave(small, rival)
+    await_count(p)
+    end(small, p)
+    assert small.traced("freeze_late", p.pid) and times_frozen(small, p) >= 1
+    assert not small.traced("drain_failed")
+
+
 def test_programs_are_drained_if_driver_calls_block_every_freeze(small):
     take_turns_by_drains(small, "calls of the program keep its memory from being moved", frozen=True, rounds=8,
                          SIMCUDA_FAIL="cuMemUnmap:1+:frozen")

@@ -383,6 +383,55 @@ static void a_program_whose_memory_cannot_leave_is_drained(void **state)
         assert_int_equal(freezer.ended, 1);
 }
 
+/* The kernel of the program may run for ever. */
+static void a_freeze_that_failed_is_tried_again_in_the_same_drain(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.confirms = false;
+        end_turn(LEASE);
+        rounds(3);
+        assert_int_equal(freezer.confirmed, 1); /* the next try is not at once */
+        for (unsigned tries = 2; tries <= 3; tries++) {
+                now_ns += NSEC_PER_SEC;
+                rounds(1);
+                assert_int_equal(freezer.confirmed, tries);
+                assert_true(agent.revoking && gate_is_shut() && !freezer.stands);
+        }
+        freezer.confirms = true;
+        now_ns += NSEC_PER_SEC;
+        rounds(1);
+        assert_true(freezer.stands);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+}
+
+static void a_drain_that_began_while_freezing_was_off_ends_by_freezing(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.mode = WIRE_FREEZE_OFF;
+        end_turn(LEASE);
+        rounds(2);
+        assert_int_equal(freezer.begun, 0);
+        freezer.mode = WIRE_FREEZE_MOVE;
+        rounds(1);
+        assert_true(freezer.stands);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+}
+
+static void a_new_reason_against_freezing_is_told(void **state)
+{
+        begin_frozen(WIRE_FREEZE_MOVE);
+        freezer.mode = WIRE_FREEZE_OFF;
+        freezer.off = "one reason";
+        rounds(1);
+        assert_string_equal(said(WIRE_FROZEN)->FROZEN.off, "one reason");
+        forget_sent();
+        rounds(1);
+        assert_int_equal(times_said(WIRE_FROZEN), 0);
+        freezer.off = "another reason";
+        rounds(1);
+        assert_string_equal(said(WIRE_FROZEN)->FROZEN.off, "another reason");
+}
+
 static void a_drain_for_the_overflow_does_not_freeze_the_program(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
@@ -1232,6 +1281,9 @@ int main(void)
                 TEST(a_program_is_drained_before_the_self_test),
                 TEST(a_program_that_cannot_be_frozen_is_drained),
                 TEST(a_program_whose_memory_cannot_leave_is_drained),
+                TEST(a_freeze_that_failed_is_tried_again_in_the_same_drain),
+                TEST(a_drain_that_began_while_freezing_was_off_ends_by_freezing),
+                TEST(a_new_reason_against_freezing_is_told),
                 TEST(a_drain_for_the_overflow_does_not_freeze_the_program),
                 TEST(a_program_is_thawed_if_its_drain_is_called_off_while_it_freezes),
                 TEST(a_mover_is_made_in_a_turn_and_returns_unused_room),

@@ -42,6 +42,8 @@ static int test_error;
 static unsigned tests_run, kept;
 static bool context_ends;
 static CUresult canary_error;
+/* The number of canaries that fail with canary_error. */
+static unsigned errors_left = UINT_MAX;
 static unsigned canaries, waits; /* waits: number of canaries that wait for a thaw */
 static void (*in_canary)(void);
 static unsigned looks; /* number of checks that find a thread looking up addresses */
@@ -98,6 +100,9 @@ CUresult mover_canary(struct mover *m, void (*told)(const char *call))
                 while (rm_is_frozen())
                         (void)nanosleep(&nap, NULL);
         }
+        if (errors_left == 0)
+                return CUDA_SUCCESS;
+        errors_left -= errors_left != UINT_MAX;
         return canary_error;
 }
 
@@ -716,13 +721,117 @@ static void a_canarys_copy_is_awaited_while_the_program_runs(void **state)
         assert_true(freeze_confirm());
 }
 
-static void a_canary_that_fails_turns_freezing_off(void **state)
+static void a_canary_that_fails_is_tried_again_at_once(void **state)
 {
         begin_ready("move");
         assert_true(freeze_begin());
-        canary_error = CUDA_ERROR_UNKNOWN;
+        canary_error = CUDA_ERROR_OUT_OF_MEMORY;
+        errors_left = 4;
+        assert_true(freeze_confirm());
+        assert_int_equal(canaries, 5);
+        assert_true(freeze_stands() && rm_standing() == 8);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        assert_string_equal(said(), "");
+}
+
+/* Freezes the program for a hand-off, whose canaries fail. */
+static void hand_off_that_fails(CUresult error)
+{
+        assert_true(freeze_begin());
+        canary_error = error;
+        errors_left = UINT_MAX;
         assert_false(freeze_confirm());
+        assert_false(freeze_stands());
+        assert_int_equal(rm_standing(), 0);
+        errors_left = 0;
+}
+
+static void hand_off(void)
+{
+        errors_left = 0;
+        assert_true(freeze_begin());
+        assert_true(freeze_confirm());
+        freeze_end();
+}
+
+static void canaries_that_keep_failing_have_the_program_drained(void **state)
+{
+        begin_ready("move");
+        for (unsigned turn = 1; turn <= 3; turn++) {
+                assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+                assert_true(freeze_is_ready());
+                hand_off_that_fails(CUDA_ERROR_UNKNOWN);
+        }
         check_off("its memory could not be moved by a second context");
+        assert_int_equal(known(0), FREEZE_WORKS);
+}
+
+/* Otherwise a program that runs for weeks would once be drained for ever. */
+static void failures_with_successes_between_them_do_not_add_up(void **state)
+{
+        begin_ready("move");
+        for (unsigned day = 0; day < 7; day++) {
+                hand_off_that_fails(CUDA_ERROR_UNKNOWN);
+                hand_off_that_fails(CUDA_ERROR_NOT_READY);
+                hand_off();
+        }
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        assert_string_equal(freeze_off(), "");
+}
+
+static void pass(uint64_t seconds)
+{
+        skew_ns += seconds * NSEC_PER_SEC;
+}
+
+/* The first half is much longer than the test itself takes. */
+static void check_off_for(uint64_t seconds)
+{
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
+        assert_string_not_equal(freeze_off(), "");
+        pass(seconds / 2);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_OFF);
+        pass(seconds - seconds / 2);
+        assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
+        assert_string_equal(freeze_off(), "");
+        assert_true(freeze_is_ready());
+}
+
+static void freezing_that_was_off_is_tried_again_after_ever_longer_times(void **state)
+{
+        begin_ready("move");
+        for (unsigned turn = 0; turn < 3; turn++)
+                hand_off_that_fails(CUDA_ERROR_UNKNOWN);
+        for (uint64_t seconds = 10; seconds <= 640; seconds *= 2) {
+                check_off_for(seconds);
+                hand_off_that_fails(CUDA_ERROR_UNKNOWN); /* a single failure is enough now */
+        }
+        check_off_for(640);
+        hand_off();
+        for (unsigned turn = 0; turn < 3; turn++)
+                hand_off_that_fails(CUDA_ERROR_UNKNOWN);
+        check_off_for(10); /* the success has ended the row of failures */
+        assert_int_equal(times_said("this program is not frozen on the GPU"), 1);
+}
+
+static void a_freeze_that_took_too_long_is_tried_again(void **state)
+{
+        begin_ready("move");
+        rm_bench.refuses = 0x65;
+        assert_false(freeze_begin());
+        rm_bench.refuses = 0;
+        check_off_for(10);
+        hand_off();
+}
+
+static void a_freeze_that_is_forbidden_is_not_tried_again(void **state)
+{
+        begin_ready("move");
+        rm_bench.refuses = 0x1b;
+        assert_false(freeze_begin());
+        rm_bench.refuses = 0;
+        pass(1000000);
+        check_off("the kernel driver or a sandbox does not allow it");
 }
 
 static void refuse_from_now_on(void)
@@ -923,7 +1032,12 @@ static const struct CMUnitTest tests[] = {
         TEST(canaries_that_keep_waiting_have_the_program_drained),
         TEST(memory_stays_while_a_call_looks_up_addresses),
         TEST(a_canarys_copy_is_awaited_while_the_program_runs),
-        TEST(a_canary_that_fails_turns_freezing_off),
+        TEST(a_canary_that_fails_is_tried_again_at_once),
+        TEST(canaries_that_keep_failing_have_the_program_drained),
+        TEST(failures_with_successes_between_them_do_not_add_up),
+        TEST(freezing_that_was_off_is_tried_again_after_ever_longer_times),
+        TEST(a_freeze_that_took_too_long_is_tried_again),
+        TEST(a_freeze_that_is_forbidden_is_not_tried_again),
         TEST(a_program_that_cannot_be_frozen_again_runs_on),
         TEST(a_freeze_called_off_in_the_middle_leaves_the_program_running),
         TEST(a_freeze_called_off_late_does_not_freeze_again),

@@ -60,7 +60,8 @@ void agent_go_on(void)
 void agent_begin_drain(uint64_t patience_ns, bool freezes)
 {
         agent.revoking = true;
-        agent.freezes = freezes && freeze_mode() == WIRE_FREEZE_MOVE;
+        agent.freezes = freezes;
+        agent.freeze_ns = 0;
         agent.revoked_ns = agent.progress_ns = clock_now_ns();
         agent.patience_ns = patience_ns;
         agent.drain_begun = agent.idle_probe_on = false;
@@ -124,7 +125,7 @@ static bool drain_by_freezing(uint64_t now) UNLOCKS(core_lock)
 {
         bool frozen;
 
-        if (!agent.freezes ||
+        if (!agent.freezes || freeze_mode() != WIRE_FREEZE_MOVE || now < agent.freeze_ns ||
             now - agent.revoked_ns < (caches_may_answer() && !agent.paused ? CACHES_NS : 0))
                 return false;
         frozen = agent_stand_still();

@@ -21,6 +21,7 @@
 #include "preload/process/lock.h"
 
 #define MOMENT_NS      NSEC_PER_MSEC
+#define STAND_AGAIN_NS NSEC_PER_SEC         /* between two tries of one drain */
 #define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC) /* of a program whose known streams had no work */
 
 /* ---- giving way ---- */
@@ -84,8 +85,11 @@ bool agent_stand_still(void)
                 pool_hold();
                 ok = freeze_confirm();
         }
-        if (!ok)
+        if (!ok) {
                 agent_memory_stays();
+                agent.freezes = true; /* the drain may last, and the failure may pass */
+                agent.freeze_ns = clock_now_ns() + STAND_AGAIN_NS;
+        }
         return ok;
 }
 

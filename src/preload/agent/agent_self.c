@@ -3,7 +3,9 @@
 #include "preload/agent/agent_state.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "base/hash.h"
 #include "base/macros.h"
 #include "preload/freeze/freeze.h"
 #include "preload/state/daemon.h"
@@ -111,15 +113,17 @@ void agent_self_frozen(void)
                                             .took_ns = f.took_ns,
                                             .why = frozen_why(),
                                             .mode = freeze_mode()}};
+        const char *off = freeze_off();
         uint64_t said;
 
         if (daemon_line.link != LINK_UP)
                 return;
         said = 1 + m.FROZEN.why + ((uint64_t)m.FROZEN.mode << 8) +
                ((uint64_t)(m.FROZEN.for_ns > 0) << 16) + (f.times << 17);
+        said = hash_add(said, off, strlen(off));
         if (agent.frozen_said == said)
                 return;
         agent.frozen_said = said;
-        (void)snprintf(m.FROZEN.off, sizeof(m.FROZEN.off), "%s", freeze_off());
+        (void)snprintf(m.FROZEN.off, sizeof(m.FROZEN.off), "%s", off);
         daemon_send(&m, WIRE_FROZEN, WIRE_NO_GPU);
 }

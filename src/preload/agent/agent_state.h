@@ -39,6 +39,7 @@ struct agent_state {
         uint64_t stood_ns; /* when the pause took effect on the GPU; 0: not yet */
         bool unfinished;   /* the program is stopped with work in flight */
         uint64_t revoked_ns, patience_ns, progress_ns;
+        uint64_t freeze_ns; /* not before this time it is tried to freeze the program */
         bool drain_begun;
         struct quiesce_wait drain;
         uint64_t drain_progress, last_drain_ns;

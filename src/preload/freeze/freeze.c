@@ -27,7 +27,9 @@
 
 #define CANARY_NS     (20 * NSEC_PER_MSEC) /* for the first attempt's calls; doubled each time */
 #define CANARY_TRIES  5u
-#define CANARY_FAILS  3u                  /* failures of freeze_confirm() that turn freezing off */
+#define CANARY_FAILS  3u                  /* so many failures in a row turn freezing off */
+#define OFF_LEAST_NS  (10 * NSEC_PER_SEC) /* how long it is off then at first; doubled each time */
+#define OFF_MOST_NS   (640 * NSEC_PER_SEC)
 #define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* first pause between attempts; doubled each time */
 #define AGAIN_NS      NSEC_PER_SEC        /* after a thaw, a failure is blamed on the freeze */
 #define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* between two tests, if the GPU was too busy */
@@ -36,7 +38,11 @@ static struct {
         enum wire_freeze requested, allowed;
         bool asked;      /* SUBLET_FREEZE names a mode */
         bool tests_only; /* this process serves `sublet doctor` */
-        char off[FREEZE_WHY_MAX];
+
+        char off[FREEZE_WHY_MAX]; /* why freezing is off, or was the last time */
+        uint64_t off_until_ns;    /* UINT64_MAX: freezing is off for the rest of this process */
+        uint64_t off_ns;          /* how long it was off the last time */
+
         bool known[GPUS_MAX]; /* freezing is known to work on this GPU */
         uint64_t test_ns;     /* earliest time of the next test */
         bool stands;
@@ -46,18 +52,39 @@ static struct {
         _Atomic uint64_t ended_ns; /* time of the last thaw */
 } freeze = {.requested = WIRE_FREEZE_MOVE, .allowed = WIRE_FREEZE_MOVE};
 
-/* Turn freezing off for the rest of this process. */
-static void turn_off(const char *why)
+static bool is_off(void)
 {
-        if (freeze.off[0])
-                return;
+        return freeze.off_until_ns == UINT64_MAX || clock_now_ns() < freeze.off_until_ns;
+}
+
+static void turn_off_until(uint64_t until_ns, const char *why)
+{
+        const bool is_new = strcmp(freeze.off, why) != 0;
+
+        freeze.off_until_ns = until_ns;
         (void)snprintf(freeze.off, sizeof(freeze.off), "%s", why);
-        /* Log the reason only if SUBLET_FREEZE asks for freezing. Otherwise a person sees it when
-         * asking to pause the program. */
-        if (freeze.asked && freeze.requested == WIRE_FREEZE_MOVE)
+        /* Log the reason only if SUBLET_FREEZE asks for freezing. Otherwise a person sees it in the
+         * status, or when asking to pause the program. */
+        if (is_new && freeze.asked && freeze.requested == WIRE_FREEZE_MOVE)
                 log_notice("this program is not frozen on the GPU, but drained: %s (driver %s)",
                            why, rm_driver()[0] ? rm_driver() : "unknown");
         bell_ring(&core.changed);
+}
+
+/* Turn freezing off for the rest of this process. */
+static void turn_off(const char *why)
+{
+        if (freeze.off_until_ns != UINT64_MAX)
+                turn_off_until(UINT64_MAX, why);
+}
+
+/* Turn freezing off for a while: the failure may pass. If it does not, the next while is longer. */
+static void turn_off_for_now(const char *why)
+{
+        if (is_off())
+                return;
+        freeze.off_ns = MIN(MAX(2 * freeze.off_ns, OFF_LEAST_NS), OFF_MOST_NS);
+        turn_off_until(clock_now_ns() + freeze.off_ns, why);
 }
 
 void freeze_setup(void)
@@ -83,15 +110,16 @@ void freeze_allow(enum wire_freeze most)
 
 enum wire_freeze freeze_mode(void)
 {
-        return freeze.off[0] ? WIRE_FREEZE_OFF : MIN(freeze.requested, freeze.allowed);
+        return is_off() ? WIRE_FREEZE_OFF : MIN(freeze.requested, freeze.allowed);
 }
 
 const char *freeze_off(void)
 {
-        if (!freeze.off[0] && freeze.allowed == WIRE_FREEZE_OFF &&
-            freeze.requested != WIRE_FREEZE_OFF)
+        if (is_off())
+                return freeze.off;
+        if (freeze.allowed == WIRE_FREEZE_OFF && freeze.requested != WIRE_FREEZE_OFF)
                 return "the daemon's configuration says freeze = off";
-        return freeze.off;
+        return "";
 }
 
 static const char *reason_of(int r)
@@ -110,6 +138,12 @@ static const char *reason_of(int r)
         default:
                 return "the kernel driver refused it";
         }
+}
+
+/* True if the failure says nothing about the next try: the GPU was busy, or memory was short. */
+static bool may_pass(int r)
+{
+        return r == -ETIMEDOUT || r == -ENOEXEC;
 }
 
 /* ---- the test ---- */
@@ -208,7 +242,7 @@ static bool test_gpu(struct gpu *g) UNLOCKS(core_lock)
                 return false;
         freeze.known[g->index] = r == 0;
         if (r < 0)
-                turn_off(why);
+                (may_pass(r) ? turn_off_for_now : turn_off)(why);
         return true;
 }
 
@@ -270,7 +304,7 @@ static bool stop(void) UNLOCKS(core_lock)
         lock_acquire(&core_lock);
         freeze.took_ns = clock_now_ns() - began;
         if (r < 0 && r != -EAGAIN)
-                turn_off(reason_of(r));
+                (may_pass(r) || r == -EIO ? turn_off_for_now : turn_off)(reason_of(r));
         freeze.stands = r == 0;
         return freeze.stands;
 }
@@ -326,38 +360,41 @@ static CUresult canaries(void)
 
 bool freeze_confirm(void)
 {
-        bool late = true;
+        bool again = true;
         CUresult r = CUDA_SUCCESS;
 
-        for (unsigned i = 0; i < CANARY_TRIES && late && freeze.stands; i++) {
+        for (unsigned i = 0; i < CANARY_TRIES && again && freeze.stands; i++) {
                 const struct timespec nap = {.tv_nsec = (long)(LET_PASS_NS << i)};
 
                 lock_release(&core_lock);
                 freeze_watch_begin(CANARY_NS << i, true);
                 r = canaries();
-                late = freeze_watch_end();
-                if (!late && (r == CUDA_ERROR_NOT_READY || gate_anybody_looks())) {
+                again = freeze_watch_end();
+                if (!again && (r != CUDA_SUCCESS || gate_anybody_looks())) {
                         (void)rm_thaw();
-                        late = true;
+                        again = true;
                 }
-                if (late)
+                if (again)
                         (void)syscall(SYS_nanosleep, &nap, NULL);
                 lock_acquire(&core_lock);
-                if (late && freeze.stands) { /* the program was thawed, so freeze it again */
+                if (again && freeze.stands) { /* the program was thawed, so freeze it again */
                         trace_event("freeze_late", 0, CANARY_NS << i);
                         (void)stop();
                 }
         }
         if (!freeze.stands) /* thawed by another thread, or RM has refused */
                 return false;
-        if (!late && r == CUDA_SUCCESS) {
+        if (!again) {
+                freeze.canaries_failed = 0;
+                freeze.off_ns = 0;
                 atomic_fetch_add(&freeze.moved, 1);
                 return true;
         }
-        if (!late)
-                turn_off("its memory could not be moved by a second context");
-        else if (++freeze.canaries_failed == CANARY_FAILS)
-                turn_off("calls of the program keep its memory from being moved");
+        /* After a while in which freezing was off, a single failure turns it off again. */
+        if (++freeze.canaries_failed >= CANARY_FAILS)
+                turn_off_for_now(r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY
+                                         ? "calls of the program keep its memory from being moved"
+                                         : "its memory could not be moved by a second context");
         freeze_end();
         return false;
 }
@@ -372,7 +409,7 @@ static bool was_just_frozen(void)
 
 void freeze_blame(const struct gpu *g, CUresult why)
 {
-        if (freeze.off[0] || !was_just_frozen())
+        if (freeze.off_until_ns == UINT64_MAX || !was_just_frozen())
                 return;
         log_warning("GPU %u failed (CUDA error %d) right after this program had been frozen: with "
                     "driver %s no program of yours is frozen any more until `sublet doctor` has "

@@ -29,7 +29,8 @@ void freeze_allow(enum wire_freeze most);
 /* Returns the mode of this process: that of SUBLET_FREEZE or the highest allowed one, whichever is
  * lower; WIRE_FREEZE_OFF if freezing is turned off. */
 enum wire_freeze freeze_mode(void);
-/* Returns why freezing is off, as a sentence without a full stop; "": freezing is not off. */
+/* Returns why freezing is off, as a sentence without a full stop; "": freezing is not off. After a
+ * failure that may pass it is off for a while only. */
 const char *freeze_off(void);
 /* True if freezing is on and known to work on all GPUs that have a context. */
 bool freeze_is_ready(void);
@@ -44,9 +45,9 @@ bool freeze_begin(void) UNLOCKS(core_lock);
 void freeze_end(void);
 bool freeze_stands(void);
 
-/* Check that the driver calls which move memory do not block while the program is frozen. The calls
- * are tried on 2 MiB. If one blocks, the program is thawed for a moment and frozen again, a few
- * times. True: memory may be evicted. False: as for freeze_begin(). */
+/* Check that the driver calls which move memory neither block nor fail while the program is frozen.
+ * The calls are tried on 2 MiB. If one blocks or fails, the program is thawed for a moment and
+ * frozen again, a few times. True: memory may be evicted. False: as for freeze_begin(). */
 bool freeze_confirm(void) UNLOCKS(core_lock);
 
 /* Report that a context of the program has failed. If the program was frozen shortly before,
