@@ -383,8 +383,8 @@ static void a_program_without_a_context_needs_no_test(void **state)
 {
         (void)setenv("SUBLET_FREEZE", "move", 1);
         freeze_setup();
-        assert_true(freeze_is_ready());
         assert_false(freeze_prepare(true));
+        assert_true(freeze_is_ready());
         assert_int_equal(tests_run, 0);
         give_context(0);
         assert_false(freeze_is_ready());
@@ -834,6 +834,26 @@ static void a_freeze_that_is_forbidden_is_not_tried_again(void **state)
         check_off("the kernel driver or a sandbox does not allow it");
 }
 
+/* ---- the watchdog ---- */
+
+static void without_its_watchdog_a_program_is_not_frozen(void **state)
+{
+        begin_mode("move");
+        freeze_learn(DRIVER, core.gpus[0].uuid, "");
+        thread_error = EAGAIN;
+        assert_false(freeze_prepare(true));
+        check_off("its watchdog thread cannot be started");
+        pass(10);
+        thread_error = 0;
+        assert_false(freeze_is_ready());
+        assert_false(freeze_begin());
+        assert_false(freeze_prepare(true));
+        assert_true(freeze_is_ready());
+        waits = 1; /* the watchdog works */
+        hand_off();
+        assert_int_equal(threads_started, 1);
+}
+
 static void refuse_from_now_on(void)
 {
         rm_bench.refuses = 0x65;
@@ -1038,6 +1058,7 @@ static const struct CMUnitTest tests[] = {
         TEST(freezing_that_was_off_is_tried_again_after_ever_longer_times),
         TEST(a_freeze_that_took_too_long_is_tried_again),
         TEST(a_freeze_that_is_forbidden_is_not_tried_again),
+        TEST(without_its_watchdog_a_program_is_not_frozen),
         TEST(a_program_that_cannot_be_frozen_again_runs_on),
         TEST(a_freeze_called_off_in_the_middle_leaves_the_program_running),
         TEST(a_freeze_called_off_late_does_not_freeze_again),

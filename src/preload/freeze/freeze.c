@@ -150,7 +150,7 @@ static bool may_pass(int r)
 
 bool freeze_is_ready(void)
 {
-        if (freeze_mode() == WIRE_FREEZE_OFF)
+        if (freeze_mode() == WIRE_FREEZE_OFF || !freeze_watch_runs())
                 return false;
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].context && !freeze.known[i])
@@ -273,6 +273,10 @@ bool freeze_prepare(bool needed)
         if (freeze_mode() == WIRE_FREEZE_OFF || freeze.stands || freeze_is_ready() ||
             (freeze_mode() == WIRE_FREEZE_PARK && !needed))
                 return false;
+        if (!freeze_watch_start()) {
+                turn_off_for_now("its watchdog thread cannot be started");
+                return false;
+        }
         if (now < freeze.test_ns)
                 return true;
         for (unsigned i = 0; i < core.gpu_count; i++) {

@@ -64,12 +64,22 @@ static void *watch_main(void *unused)
         return NULL;
 }
 
+bool freeze_watch_start(void)
+{
+        if (!watch.started)
+                watch.started = compat_thread_start(watch_main, NULL) == 0;
+        return watch.started;
+}
+
+bool freeze_watch_runs(void)
+{
+        return watch.started;
+}
+
 void freeze_watch_begin(uint64_t most_ns, bool lets_go)
 {
         bool wake;
 
-        if (!watch.started)
-                watch.started = compat_thread_start(watch_main, NULL) == 0;
         mine = true;
         lock_acquire(&watch.lock);
         watch.call = NULL;

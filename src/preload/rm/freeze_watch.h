@@ -8,6 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Start the watching thread, unless it runs. False: that is not possible now. */
+bool freeze_watch_start(void);
+/* True if the watching thread runs: without it no program may be frozen. */
+bool freeze_watch_runs(void);
+
 /* Watch the thread's driver calls until freeze_watch_end(). If a call takes longer than most_ns,
  * its name is logged; with lets_go the program is thawed instead. lets_go is for times when all its
  * memory is on the card. */
@@ -17,5 +22,5 @@ void freeze_watch_begin(uint64_t most_ns, bool lets_go);
 void freeze_watch_call(const char *call);
 /* Stop watching. True: a call took too long, and the program was thawed. */
 bool freeze_watch_end(void);
-/* Reset the watch in the child after fork. */
+/* Reset the watch in the child after fork: it has no watching thread. */
 void freeze_watch_forget(void);
