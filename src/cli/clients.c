@@ -37,6 +37,12 @@ const json_t *clients_find(const json_t *status, int pid)
         return found;
 }
 
+/* True if the program takes part in MPS. */
+static bool is_shared(const json_t *client)
+{
+        return strcmp(figure_string(client, "way"), "shared") == 0;
+}
+
 static bool is_frozen_for(const json_t *client, const char *reason)
 {
         return client_lists(frozen_of(client), "why", reason);
@@ -192,6 +198,19 @@ static void note_frozen(struct notes *n, const json_t *client)
                 add_note(n, "told to pause");
 }
 
+/* Adds a note about a program that is drained instead. With MPS every program is. */
+static void note_not_frozen(struct notes *n, const json_t *client)
+{
+        const char *why = json_string_value(json_object_get(client, "freeze_off"));
+        char cell[FIGURE_MAX], text[2 * FIGURE_MAX];
+
+        if (!why || is_frozen(client) || is_shared(client))
+                return;
+        figure_text(why, cell);
+        (void)snprintf(text, sizeof(text), "not frozen: %s", cell);
+        add_note(n, text);
+}
+
 /* Adds notes about the memory mode, unless it is the default. */
 static void note_memory(struct notes *n, const json_t *client)
 {
@@ -209,13 +228,6 @@ static void note_memory(struct notes *n, const json_t *client)
                 (void)snprintf(text, sizeof(text), "keeps to %s", cell);
                 add_note(n, text);
         }
-}
-
-/* Adds a note about a program that takes part in MPS. */
-static void note_way(struct notes *n, const json_t *client)
-{
-        if (strcmp(figure_string(client, "way"), "shared") == 0)
-                add_note(n, "way shared (MPS)");
 }
 
 static void note_number(struct notes *n, const json_t *client, const char *field, double usual,
@@ -258,7 +270,7 @@ static bool is_on_its_way(const json_t *clients, const json_t *pid)
         return false;
 }
 
-void client_notes(const json_t *client, const json_t *beside, bool all, const char *indent,
+void client_notes(const json_t *client, const json_t *beside, unsigned more, const char *indent,
                   int width, FILE *out)
 {
         const json_t *waiting_for = json_object_get(client, "waiting_for");
@@ -277,14 +289,17 @@ void client_notes(const json_t *client, const json_t *beside, bool all, const ch
                 add_note(&n, text);
         }
         note_frozen(&n, client);
-        if (all) {
+        if (more & NOTES_FREEZING)
+                note_not_frozen(&n, client);
+        if (more & NOTES_FIGURES) {
                 note_memory(&n, client);
-                note_way(&n, client);
+                if (is_shared(client))
+                        add_note(&n, "way shared (MPS)");
                 note_share(&n, client);
         }
         if (json_is_true(json_object_get(client, "held")))
                 add_note(&n, "waits because it has used its maximum");
-        if (all && spared > 0) {
+        if (more & NOTES_FIGURES && spared > 0) {
                 figure_size(spared, cell);
                 figure_size(spared + moved, sum);
                 (void)snprintf(text, sizeof(text), "%s of %s not copied", cell, sum);

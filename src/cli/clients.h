@@ -34,9 +34,12 @@ double client_moved(const json_t *client);
  * others that wait. */
 int clients_compare(const void *a, const void *b);
 
+/* What client_notes() prints beside what stands in the way of a client's work. */
+#define NOTES_FIGURES  1u /* the memory mode, shares and caps, the bytes that were not copied */
+#define NOTES_FREEZING 2u /* why the program is drained: for a daemon that allows freezing */
+
 /* Prints what stands in the way of a client's work: flags, freezing, the client that this one waits
- * for, a maximum. beside: the clients of the card. all: also the memory mode, shares and caps, and
- * the bytes that did not have to be copied. Most clients have no notes. width: the most columns in
- * a line; 0: all notes are one line. */
-void client_notes(const json_t *client, const json_t *beside, bool all, const char *indent,
+ * for, a maximum. beside: the clients of the card. more: NOTES_…. Most clients have no notes.
+ * width: the most columns in a line; 0: all notes are one line. */
+void client_notes(const json_t *client, const json_t *beside, unsigned more, const char *indent,
                   int width, FILE *out);

@@ -157,8 +157,8 @@ static json_t **chosen(const json_t *gpu, int pid, size_t *ret_n)
         return list;
 }
 
-static void print_clients(json_t *const *clients, size_t count, const json_t *beside, int width,
-                          FILE *out)
+static void print_clients(json_t *const *clients, size_t count, const json_t *beside,
+                          unsigned notes, int width, FILE *out)
 {
         size_t n = MIN(count, (size_t)CLIENTS_MAX);
         struct column_size sizes[ARRAY_SIZE(columns)];
@@ -190,7 +190,7 @@ static void print_clients(json_t *const *clients, size_t count, const json_t *be
                 for (size_t i = 0; i < ARRAY_SIZE(columns); i++)
                         print_cell(rows[k][i], columns[i].kind, sizes[i].width, gap, out);
                 (void)fputc('\n', out);
-                client_notes(clients[k], beside, true, "        ", width, out);
+                client_notes(clients[k], beside, notes, "        ", width, out);
         }
         free(rows);
 }
@@ -245,6 +245,7 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
 {
         const json_t *gpus = json_object_get(status, "gpus"), *gpu;
         const json_t *host = json_object_get(status, "host_memory");
+        const bool freezes = strcmp(figure_string(status, "freeze"), "off") != 0;
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX];
         unsigned rows = 0;
         size_t i;
@@ -264,7 +265,8 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
                 if (n > 0 || !view->pid) {
                         (void)fputc('\n', out);
                         print_gpu(status, gpu, out);
-                        print_clients(clients, n, json_object_get(gpu, "clients"), view->width,
+                        print_clients(clients, n, json_object_get(gpu, "clients"),
+                                      NOTES_FIGURES | (freezes ? NOTES_FREEZING : 0), view->width,
                                       out);
                         if (n > 1)
                                 print_summary(gpu, clients, n, view, out);

@@ -373,6 +373,25 @@ static void a_client_frozen_without_its_memory_keeps_its_state(void **state)
         free(text);
 }
 
+static void a_client_that_is_drained_is_shown_with_the_reason(void **state)
+{
+        static const char drained[] = GPU("{\"pid\":1,\"way\":\"own\",\"freeze\":\"off\","
+                                          "\"freeze_off\":\"the GPU is tired\"}"),
+                          mps[] = GPU("{\"pid\":1,\"way\":\"shared\",\"freeze\":\"off\","
+                                      "\"freeze_off\":\"the GPU is tired\"}");
+        char *text = render(drained), of_an_owner[2 * sizeof(drained)];
+
+        assert_non_null(strstr(text, "\n        not frozen: the GPU is tired\n"));
+        free(text);
+        text = render(mps);
+        assert_non_null(strstr(text, "\n        way shared (MPS)\n"));
+        free(text);
+        (void)snprintf(of_an_owner, sizeof(of_an_owner), "{\"freeze\":\"off\",%s", drained + 1);
+        text = render(of_an_owner); /* the owner need not be told of each program */
+        assert_null(strstr(text, "tired"));
+        free(text);
+}
+
 static void the_table_fits_100_columns_and_80_without_the_arena(void **state)
 {
         char *text = render_in(widest, 100);
@@ -424,6 +443,7 @@ int main(void)
                 cmocka_unit_test(a_paused_client_is_shown_with_the_time_of_its_pause),
                 cmocka_unit_test(a_client_that_is_not_paused_yet_keeps_its_state),
                 cmocka_unit_test(a_client_frozen_without_its_memory_keeps_its_state),
+                cmocka_unit_test(a_client_that_is_drained_is_shown_with_the_reason),
                 cmocka_unit_test(long_notes_continue_on_the_next_line),
                 cmocka_unit_test(the_table_fits_100_columns_and_80_without_the_arena),
                 cmocka_unit_test(no_text_is_cut_without_a_width),

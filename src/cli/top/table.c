@@ -140,7 +140,7 @@ static void put_notes(const struct table_row *row, char cell[static CELL_MAX])
         *cell = 0;
         if (!out)
                 return;
-        client_notes(row->client, json_object_get(row->card, "clients"), false, "", 0, out);
+        client_notes(row->client, json_object_get(row->card, "clients"), 0, "", 0, out);
         (void)fclose(out);
         cell[CELL_MAX - 1] = 0;
         cell[strcspn(cell, "\n")] = 0;
