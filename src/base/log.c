@@ -4,6 +4,7 @@
 #include "base/settings.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -11,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,6 +56,56 @@ int log_enabled(enum log_level level)
         return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
+/* ---- stderr ---- */
+
+/* What stderr was when the library was loaded. */
+static struct {
+        bool known;
+        bool open;
+        struct stat file;
+} loaded_with;
+
+/* Bare system calls, because the C library may not be set up yet (cpus.c). */
+static bool look(int fd, struct stat *ret)
+{
+        return syscall(SYS_fstat, fd, ret) == 0;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+        return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+void log_guard_stderr(void)
+{
+        loaded_with.open = look(STDERR_FILENO, &loaded_with.file);
+        loaded_with.known = true;
+}
+
+/* A stderr that a program has put there with dup2() passes to the programs that it starts, and is a
+ * terminal, pipe or socket, or the file that stdout goes to, too. A file of its own on which a
+ * program writes its errors looks like a file with data, so no line goes there. */
+bool log_has_stderr(void)
+{
+        struct stat now, out;
+        struct winsize size;
+        long flags;
+
+        if (!loaded_with.known)
+                return true;
+        if (!look(STDERR_FILENO, &now))
+                return false;
+        if (loaded_with.open && is_same(&now, &loaded_with.file))
+                return true;
+        flags = syscall(SYS_fcntl, STDERR_FILENO, F_GETFD, 0);
+        if (flags < 0 || flags & FD_CLOEXEC)
+                return false;
+        if (syscall(SYS_ioctl, STDERR_FILENO, TIOCGWINSZ, &size) == 0)
+                return true;
+        return loaded_with.open && (S_ISFIFO(now.st_mode) || S_ISSOCK(now.st_mode) ||
+                                    (look(STDOUT_FILENO, &out) && is_same(&now, &out)));
+}
+
 /* True if a line can be written without waiting: a pipe is ready if it has 4096 free bytes, and a
  * line is shorter. */
 static bool can_write(int fd)
@@ -76,7 +129,7 @@ static __attribute__((format(printf, 2, 0))) void write_line(enum log_kind kind,
         if (used > (int)sizeof(line) - 2)
                 used = (int)sizeof(line) - 2;
         line[used++] = '\n';
-        if (can_write(STDERR_FILENO))
+        if (log_has_stderr() && can_write(STDERR_FILENO))
                 /* Not write(), nor poll() above: both are cancellation points, and the caller may
                  * hold locks. */
                 (void)syscall(SYS_write, STDERR_FILENO, line, (size_t)used);

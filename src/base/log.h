@@ -6,6 +6,7 @@
  * not allocate. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
@@ -27,6 +28,13 @@ extern const char *const log_kind_names[];
 /* Has lines begin with what before() writes, instead of the tag. It returns the length, as
  * snprintf(). */
 void log_begin_lines(int (*before)(char *line, size_t n, enum log_kind kind));
+
+/* For a library in a program of others, when it is loaded: the program may close stderr, or have
+ * begun without it, and a file of its own then gets the number. From this call on, lines are
+ * written only to what stderr is now, or to what is certainly a stderr, too. */
+void log_guard_stderr(void);
+/* False: descriptor 2 is closed, or may be a file of the program's own. */
+bool log_has_stderr(void);
 
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Writes good news, at the level of warnings. */

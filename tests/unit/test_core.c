@@ -148,6 +148,13 @@ void request_close(void)
 
 static char log_text[512];
 
+static bool guarded; /* the library looks at stderr when it is loaded */
+
+void log_guard_stderr(void)
+{
+        guarded = true;
+}
+
 void log_open(const char *tag, enum log_level default_level)
 {
 }
@@ -169,6 +176,11 @@ static const char *log_said(void)
         memcpy(text, log_text, sizeof(text));
         log_text[0] = '\0';
         return text;
+}
+
+static void stderr_is_looked_at_before_the_program_begins(void **state)
+{
+        assert_true(guarded);
 }
 
 /* ---- children ---- */
@@ -746,6 +758,7 @@ static int end(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(stderr_is_looked_at_before_the_program_begins),
                 CORE_TEST(a_process_is_set_up_once),
                 CORE_TEST(without_a_driver_every_call_passes_through),
                 CORE_TEST(a_thread_that_comes_during_the_set_up_waits_for_it),

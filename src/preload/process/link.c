@@ -53,7 +53,7 @@ struct starter {
         char *const *argv;
         char *const *envp;
         char *stack; /* top of the grandchild's stack */
-        bool silent; /* the daemon has logged already why it cannot start */
+        bool silent; /* the daemon has logged already why it cannot start, or there is no stderr */
 };
 
 /* For the two starter functions, which run in our memory while their parent is suspended: they only
@@ -120,7 +120,7 @@ static int start_private(const char *dir, bool silent)
         stacks = malloc((size_t)2 * STARTER_STACK);
         if (!envp || !stacks)
                 return -ENOMEM;
-        s = (struct starter){path, argv, envp, stacks + STARTER_STACK, silent};
+        s = (struct starter){path, argv, envp, stacks + STARTER_STACK, silent || !log_has_stderr()};
         pid = clone(starter_child, stacks + (size_t)2 * STARTER_STACK, CLONE_VM | CLONE_VFORK, &s);
         if (pid < 0)
                 return -errno;

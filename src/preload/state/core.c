@@ -23,6 +23,12 @@
 struct core core;
 struct lock core_lock;
 
+/* The program may close stderr before it uses CUDA. Bare system calls only, as in cpus.c. */
+__attribute__((constructor)) static void core_loaded(void)
+{
+        log_guard_stderr();
+}
+
 static void core_forked(void)
 {
         /* The child has no agent. By CUDA's rules it has no working driver either: its calls go

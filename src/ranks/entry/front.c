@@ -3,11 +3,18 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "ranks/devices/cards.h"
 #include "ranks/devices/devices.h"
 #include "ranks/entry/nccl.h"
 #include "ranks/real/real.h"
 #include "ranks/ring/ring.h"
+
+/* The program may close stderr before it uses NCCL. */
+__attribute__((constructor)) static void front_loaded(void)
+{
+        log_guard_stderr();
+}
 
 static void *replace(const char *symbol, void *found)
 {
