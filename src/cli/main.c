@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/settings.h"
+#include "base/standard.h"
 
 static const struct cli_command commands[] = {
 #define COMMAND(name, options, arguments, help) {#name, name##_main, arguments, help, options},
@@ -148,6 +149,7 @@ int main(int argc, char **argv)
 {
         int status;
 
+        standard_open();
         log_open("sublet", LOG_LEVEL_WARNING);
         status = dispatch(argc, argv);
         /* Output that could not be written (full disk, closed pipe) is a failure. */

@@ -13,6 +13,7 @@
 #include "base/options.h"
 #include "base/paths.h"
 #include "base/settings.h"
+#include "base/standard.h"
 #include "base/units.h"
 #include "daemon/history/ring.h"
 #include "daemon/setup/config.h"
@@ -257,6 +258,7 @@ int main(int argc, char *argv[])
         bool system;
         int r;
 
+        standard_open();
         log_open("subletd", LOG_LEVEL_WARNING);
         r = options_parse(&table, &o, argc, argv, o.error, sizeof(o.error));
         if (r)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "base/standard.h"
 
 static const struct {
         const char *name;
@@ -27,6 +28,7 @@ static void let_threads_sleep(char **argv)
 
 int main(int argc, char **argv)
 {
+        standard_open();
         let_threads_sleep(argv);
         for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(commands); i++)
                 if (strcmp(argv[1], commands[i].name) == 0) {

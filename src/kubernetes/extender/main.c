@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "base/options.h"
 #include "base/shares.h"
+#include "base/standard.h"
 #include "base/units.h"
 #include "kubernetes/api/options.h"
 #include "kubernetes/extender/extender.h"
@@ -141,6 +142,7 @@ int main(int argc, char *argv[])
         char error[JOBS_ERROR_MAX] = "";
         int r;
 
+        standard_open();
         log_open("sublet-extender", LOG_LEVEL_INFO);
         r = options_parse(&table, &o, argc, argv, error, sizeof(error));
         if (r)

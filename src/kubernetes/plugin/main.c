@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "base/options.h"
 #include "base/shares.h"
+#include "base/standard.h"
 #include "base/units.h"
 #include "kubernetes/api/options.h"
 #include "kubernetes/plugin/library.h"
@@ -201,6 +202,7 @@ int main(int argc, char *argv[])
         char error[160];
         int r;
 
+        standard_open();
         log_open("sublet-device-plugin", LOG_LEVEL_INFO);
         r = options_parse(&table, &o, argc, argv, error, sizeof(error));
         if (r)

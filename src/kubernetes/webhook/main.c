@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/options.h"
+#include "base/standard.h"
 #include "base/units.h"
 #include "kubernetes/serve/certificate.h"
 #include "kubernetes/serve/server.h"
@@ -118,6 +119,7 @@ int main(int argc, char *argv[])
         char error[CERTIFICATE_ERROR_MAX];
         int r;
 
+        standard_open();
         log_open("sublet-webhook", LOG_LEVEL_INFO);
         r = options_parse(&table, &o, argc, argv, error, sizeof(error));
         if (r)
