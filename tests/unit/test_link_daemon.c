@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "preload/process/link.h"
@@ -91,6 +92,30 @@ static int end(void **state)
         (void)unsetenv("LD_PRELOAD");
         (void)unsetenv("REFUSES");
         return 0;
+}
+
+/* The first test: later ones have seen a daemon fail, which keeps the next one silent, too. */
+static void a_daemon_prints_nothing_into_a_file_that_is_no_stderr(void **state)
+{
+        int fd = -1, kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10), r;
+        struct stat st = {0};
+        char refused[80];
+
+        hopeless = true;
+        (void)snprintf(refused, sizeof(refused), "%s/refused", dir);
+        assert_int_equal(setenv("REFUSES", "1", 1), 0);
+        log_guard_stderr();
+        (void)close(STDERR_FILENO);
+        if (open("/tmp", O_TMPFILE | O_RDWR, 0600) != STDERR_FILENO)
+                _exit(99); /* nobody would see a message */
+        r = link_connect(where, &fd);
+        while (rmdir(refused) < 0)
+                (void)sched_yield();
+        (void)fstat(STDERR_FILENO, &st);
+        assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
+        (void)close(kept);
+        assert_int_equal(r, -ENOENT);
+        assert_int_equal(st.st_size, 0);
 }
 
 static volatile sig_atomic_t children;
@@ -271,6 +296,7 @@ static void sending_does_not_wait_for_a_full_or_closed_peer(void **state)
 int main(int argc, char **argv)
 {
         const struct CMUnitTest tests[] = {
+                FIND_TEST(a_daemon_prints_nothing_into_a_file_that_is_no_stderr),
                 FIND_TEST(a_missing_daemon_is_started_and_is_no_child_of_the_program),
                 FIND_TEST(a_running_daemon_is_used),
                 FIND_TEST(no_daemon_is_started_without_a_path_or_a_private_directory),
