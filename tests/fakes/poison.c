@@ -1,7 +1,9 @@
-/* poison.c: a fake of poison.h for unit tests: a failed launch is the one sticky error. */
+/* poison.c: a fake of poison.h and trouble.h for unit tests: a failed launch is the one sticky
+ * error. */
 #include "unit.h"
 
 #include "fakes/preload.h"
+#include "preload/move/trouble.h"
 #include "preload/state/poison.h"
 
 #define WEAK __attribute__((weak))
@@ -22,4 +24,15 @@ WEAK void poison_give_up(struct gpu *g, CUresult why)
 WEAK CUresult poison_current(void)
 {
         return core.gpus[0].error;
+}
+
+WEAK void trouble_give_up(struct gpu *g, CUresult why)
+{
+        want_lock();
+        g->error = why;
+}
+
+WEAK bool trouble_waits(const struct gpu *g)
+{
+        return false;
 }

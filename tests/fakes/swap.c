@@ -5,7 +5,6 @@
 #include "fakes/preload.h"
 #include "preload/move/extent.h"
 #include "preload/move/swap.h"
-#include "preload/move/trouble.h"
 
 #define WEAK __attribute__((weak))
 
@@ -42,17 +41,6 @@ WEAK int swap_back_block(struct gpu *g, struct block *b)
 WEAK CUresult extent_unmap(const struct gpu *g, const struct extent *e)
 {
         return CUDA_SUCCESS;
-}
-
-WEAK void trouble_give_up(struct gpu *g, CUresult why)
-{
-        want_lock();
-        g->error = why;
-}
-
-WEAK bool trouble_waits(const struct gpu *g)
-{
-        return false;
 }
 
 static void bury(struct gpu *g, struct block *b, bool unmap)

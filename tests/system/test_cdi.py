@@ -149,7 +149,7 @@ def test_containers_of_podman_that_do_not_fit_together_take_turns(make_container
     for program, job in zip(programs, jobs):
         program.ok()
         assert program.out().splitlines()[-1] == alone(world, *job)
-    assert world.handoffs() >= 2
+    assert world.handoffs() >= 1
 
 
 def test_a_container_with_two_cdi_names_has_two_gpus(make_container):
