@@ -226,12 +226,12 @@ def test_memory_that_a_frozen_program_keeps_does_not_stop_the_eviction_of_anothe
     """The driver unpins nothing while a program is frozen, and the program stays frozen until the other one's memory has
     left the card. So what it cannot give back does not count for the bound of the pools."""
     world.env["SUBLET_FREEZE"] = "move"
-    world.start_daemon(config={**CONFIG, "host_pool": f"{EACH + 40}MiB", "unevictable_share": "10%"})
-    keeps = inside(world, full, "counts", "--bytes", f"{EACH}MiB", "--block", "8MiB", "--seed", "1", stdin=subprocess.PIPE)
+    world.start_daemon(config={**CONFIG, "host_pool": f"{EACH + 16}MiB", "unevictable_share": "10%"})
+    keeps = inside(world, full, "counts", "--bytes", f"{EACH - 16}MiB", "--block", "8MiB", "--seed", "1", stdin=subprocess.PIPE)
     keeps.await_event("filled")
     wait_for(lambda: world.sublet("evict", str(keeps.pid)).returncode == 0, 20, "it to be idle")
     begin(keeps)
-    assert world.clients()[keeps.pid]["host_pool"] >= EACH * MIB
+    assert world.clients()[keeps.pid]["host_pool"] >= (EACH - 16) * MIB
     lacks = hold(world, full)
     await_count(keeps)
     assert world.traced("frozen", keeps.pid)
