@@ -292,9 +292,6 @@ static void large(void)
         ROW(cuMemsetD8_v2, (l, OTHER, 2 * LARGE));
         ROW(cuMemsetD8_v2, (l + LARGE - 1, OTHER, 2));
         ROW(cuMemcpyDtoD_v2, (l + LARGE - SMALL, other, AROUND));
-        ROW(cuMemsetD8_v2, (l, OTHER, SIZE_MAX));
-        ROW(cuMemsetD32_v2, (l, OTHER, SIZE_MAX / 2));
-        ROW(cuMemsetD2D8_v2, (l, SIZE_MAX / 2, OTHER, 1, 5));
         ROW(cuMemsetD8_v2, (low, OTHER, MAX(a, b) + SMALL - low));
         program_say("large", "\"changed\":%zu", changed(l, LARGE));
         TRY(cu.MemFree(l));
