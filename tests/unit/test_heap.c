@@ -302,6 +302,24 @@ static void an_allocation_past_the_maximum_fails_and_names_its_bytes(void **stat
         assert_int_equal(cost, 2 * MIB);
 }
 
+static void a_slab_is_as_small_as_the_room_that_is_left(void **state)
+{
+        struct heap *h = *state;
+        CUdeviceptr p;
+        uint64_t cost;
+
+        h->slab_bytes += GIB; /* as after many small allocations: the next slab would be large */
+        assert_int_equal(heap_allocate(h, MIB, OWNER, 6 * MIB, &p, &cost), 0);
+        assert_int_equal(h->allocated, 4 * MIB);
+        assert_int_equal(heap_allocate(h, MIB, OWNER, 6 * MIB, &p, &cost), 0);
+        assert_int_equal(heap_allocate(h, MIB, OWNER, 6 * MIB, &p, &cost), 0);
+        assert_int_equal(heap_allocate(h, MIB, OWNER, 6 * MIB, &p, &cost), 0);
+        assert_int_equal(h->allocated, 4 * MIB);
+        assert_int_equal(heap_allocate(h, MIB, OWNER, 5 * MIB, &p, &cost), -ENOSPC);
+        assert_int_equal(cost, 2 * MIB);
+        h->slab_bytes -= GIB;
+}
+
 static void small_allocations_waste_at_most_a_tenth(void **state)
 {
         struct heap *h = *state;
@@ -527,6 +545,7 @@ int main(void)
                 HEAP_TEST(a_managed_block_is_provided_and_withdrawn_whole),
                 HEAP_TEST(a_programs_own_managed_memory_is_counted_where_it_lies),
                 HEAP_TEST(a_programs_own_managed_memory_is_found_by_any_overlap),
+                HEAP_TEST(a_slab_is_as_small_as_the_room_that_is_left),
                 HEAP_TEST(small_allocations_waste_at_most_a_tenth),
                 HEAP_TEST(only_pages_with_something_in_them_are_live),
                 HEAP_TEST(a_pools_block_counts_only_its_extents_in_use),

@@ -276,7 +276,7 @@ void heap_unuse(struct block *b, CUdeviceptr at, uint64_t bytes)
         }
 }
 
-/* Returns the size of the next slab: 2 MiB at first, later a 16th of the bytes in all slabs. A
+/* Returns the best size of the next slab: 2 MiB at first, later a 16th of the bytes in all slabs. A
  * small program then gets little memory that it did not ask for, and a million small buffers do not
  * need thousands of handles. */
 static uint64_t heap_slab_bytes(const struct heap *h)
@@ -432,6 +432,8 @@ static int heap_allocate_small(struct heap *h, uint64_t bytes, CUcontext owner, 
                 slab_to_front(h, link);
         } else {
                 *ret_cost = heap_slab_bytes(h);
+                while (*ret_cost > HEAP_GRANULARITY && h->allocated + *ret_cost > max)
+                        *ret_cost /= 2;
                 if (h->allocated + *ret_cost > max)
                         return -ENOSPC;
                 if (h->managed && heap_fit(h, *ret_cost) == h->count)
