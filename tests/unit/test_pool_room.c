@@ -133,19 +133,41 @@ static void a_pool_requests_as_many_bytes_as_are_missing(void **state)
         struct pool *p = pool_made(1);
 
         gpu_room = 0;
-        promise_room = WHOLE - 1;
+        promise_room = HEAP_GRANULARITY - 1;
         assert_no_room(p, 1);
-        assert_int_equal(promises, 1);
-        assert_int_equal(searches, 1);
+        assert_int_equal(promises, 2); /* for a whole extent, and for the pages alone */
+        assert_int_equal(searches, 2);
         promise_room = WHOLE;
         (void)take(p, &s0, 1);
         assert_int_equal(gpu_room, WHOLE);
         (void)take(p, &s0, WHOLE - 512); /* comes from the same extent */
-        assert_int_equal(promises, 2);
+        assert_int_equal(promises, 3);
         other_room = 2 * WHOLE;
         (void)take(p, &s0, 2 * WHOLE);
-        assert_int_equal(searches, 2);
+        assert_int_equal(searches, 3);
         assert_int_equal(gpu_room, 3 * WHOLE);
+}
+
+static void where_no_whole_extent_has_room_its_pages_may(void **state)
+{
+        struct pool *p = keeping_all(1);
+        CUdeviceptr at;
+
+        gpu_room = 10 * MIB;
+        at = take(p, &s0, 5 * MIB);
+        assert_int_equal(gpu->heap.allocated, 6 * MIB);
+        assert_int_equal(take(p, &s0, 4 * MIB) % HEAP_GRANULARITY, 0);
+        assert_int_equal(gpu->heap.allocated, 10 * MIB);
+        assert_no_room(p, 2 * MIB);
+        /* Freed pages serve the next allocation, first with their memory, then without. */
+        give(at, &s0);
+        at = take(p, &s0, 6 * MIB);
+        assert_int_equal(gpu->heap.allocated, 10 * MIB);
+        give(at, &s0);
+        pool_trim(p, 0);
+        assert_int_equal(gpu->heap.allocated, 4 * MIB);
+        assert_int_equal(take(p, &s0, 6 * MIB), at);
+        assert_int_equal(gpu->heap.allocated, 10 * MIB);
 }
 
 static void a_pools_limit_is_rounded_up_and_obeyed(void **state)
@@ -716,6 +738,7 @@ int main(void)
                 POOL_TEST(a_ban_on_waits_set_before_the_card_was_used_holds),
                 POOL_TEST(a_pool_gives_out_at_most_the_visible_size),
                 POOL_TEST(a_pool_requests_as_many_bytes_as_are_missing),
+                POOL_TEST(where_no_whole_extent_has_room_its_pages_may),
                 POOL_TEST(a_pools_limit_is_rounded_up_and_obeyed),
                 POOL_TEST(a_limited_pool_requests_room_only_below_its_limit),
                 POOL_TEST(a_full_limited_pool_gives_back_scattered_free_memory),

@@ -223,7 +223,7 @@ free_block:
 
 struct block *heap_take_pool(struct heap *h, uint64_t bytes, uint64_t extent_bytes)
 {
-        return heap_carve(h, BLOCK_POOL, align_up(bytes, extent_bytes), extent_bytes, NULL);
+        return heap_carve(h, BLOCK_POOL, bytes, extent_bytes, NULL);
 }
 
 /* Returns the extent of a block's page i, and the page's bit in that extent. */

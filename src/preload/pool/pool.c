@@ -17,8 +17,6 @@
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
 
-#define POOL_EXTENT     (32 * MIB) /* the driver's pools grow in such steps */
-#define POOL_FIRST      (4 * GIB)  /* first address space, the only one with small extents */
 #define REST_NS         (100 * NSEC_PER_MSEC) /* until an unused pool shrinks to its threshold */
 #define LAST_RESORT_NS  NSEC_PER_SEC /* how long a search for room waits for pending frees */
 #define FREE_LISTS_KEPT 16u          /* records kept of streams without freed memory */
@@ -504,24 +502,6 @@ static struct suballocation *look_up(struct pool *p, struct pool_free_list *l, u
         return n || !l ? n : suballocator_join(&p->suballocator, &l->free, bytes, in_use_only);
 }
 
-/* Reserve more address space. Small programs get small extents; large programs get extents that
- * other processes can take over. */
-static int pool_widen(struct pool *p, uint64_t bytes)
-{
-        struct heap *h = &p->gpu->heap;
-        bool first = !p->suballocator.chunks && bytes < POOL_FIRST / 2;
-        uint64_t extent = first ? MIN(POOL_EXTENT, h->extent_bytes) : h->extent_bytes;
-        uint64_t space = first ? MIN(POOL_FIRST, MAX(p->gpu->total, bytes)) : p->gpu->total;
-        struct block *b = heap_take_pool(h, MAX(align_up(bytes, extent), space), extent);
-
-        if (!b)
-                return -1;
-        if (suballocator_add(&p->suballocator, b) == 0)
-                return 0;
-        heap_bury(h, b);
-        return -1;
-}
-
 /* Makes the stream wait for another stream that has freed enough, and takes that memory. */
 static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) UNLOCKS(core_lock)
 {
@@ -623,19 +603,20 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
         UNLOCKS(core_lock)
 {
         struct heap *h = &p->gpu->heap;
+        const uint64_t pages = align_up(bytes, HEAP_GRANULARITY);
         uint64_t until_ns = 0, cost;
-        bool look = true;
+        bool look = true, whole = true; /* whole extents */
 
         if (bytes > p->gpu->visible) {
                 tell(p, bytes);
                 return NULL;
         }
         while (!p->gpu->error) { /* after an error the pool gets no memory any more */
-                struct suballocation *n = find_free(p, s, bytes, look);
+                struct suballocation *n = whole ? find_free(p, s, bytes, look) : NULL;
 
-                if (!n || p->gpu->error)
+                if ((whole && !n) || p->gpu->error)
                         return NULL;
-                cost = heap_use_cost(n->chunk->block, n->address, bytes);
+                cost = whole ? heap_use_cost(n->chunk->block, n->address, bytes) : pages;
                 if (cost == 0)
                         return n;
                 look = false;
@@ -644,10 +625,13 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                         continue;
                 if (h->allocated + cost <= room_allowed(p->gpu) &&
                     (!p->most || pool_reserved(p) + cost <= p->most))
-                        return n;
+                        return whole ? n : pool_pages(p, pages);
                 if (!grow(p, s, bytes, cost, &until_ns)) {
-                        tell(p, cost);
-                        return NULL;
+                        if (!whole || cost <= pages) {
+                                tell(p, cost);
+                                return NULL;
+                        }
+                        whole = false;
                 }
                 look = true;
         }

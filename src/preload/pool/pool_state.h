@@ -1,5 +1,6 @@
-/* pool_state.h: shared by pool.c (allocation and free) and pool_kept.c (memory kept while the
- * program is frozen). No other file includes it. core_lock is held in all functions. */
+/* pool_state.h: shared by pool.c (allocation and free), pool_space.c (address space) and
+ * pool_kept.c (memory kept while the program is frozen). No other file includes it. core_lock is
+ * held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,6 +9,8 @@
 #include "preload/heap/suballocator.h"
 #include "preload/pool/pool.h"
 #include "preload/process/lock.h"
+
+#define POOL_EXTENT (UINT64_C(32) << 20) /* the driver's pools grow in such steps */
 
 /* The memory that one stream has freed. */
 struct pool_free_list {
@@ -49,6 +52,12 @@ bool pool_look(struct pool *p, bool record) UNLOCKS(core_lock);
 /* Drop the contents of those extents in this range that have no allocation any more. */
 void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
         REQUIRES(core_lock);
+
+/* Reserve more address space, for so many bytes at least. 0; -1: no memory. */
+int pool_widen(struct pool *p, uint64_t bytes);
+/* Returns free memory of just these pages, in a block of its own: where a whole extent has no room
+ * any more, its pages may. NULL: no memory. */
+struct suballocation *pool_pages(struct pool *p, uint64_t pages);
 
 /* While the program is frozen, keep the contents of memory that is freed in stream order. False:
  * the program is not frozen, so nothing is kept. */
