@@ -398,11 +398,15 @@ struct sched_account_view {
         bool spare;           /* the client holds or requests spare unevictable bytes */
         uint64_t commit_held; /* the highest commit that the client has not given back yet */
         uint64_t paid_ns;     /* the card's time that it was billed for, hand-offs included */
+        /* The part of `unevictable` that the client has reported, or may have without asking. */
+        uint64_t unevictable_known;
         /* Commit, unevictable and exported bytes if all pending requests were granted. */
         uint64_t commit_asked, unevictable_asked, exported_asked;
 };
 int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                        struct sched_account_view *ret);
+/* True if a request for so much commit would be granted now. */
+bool sched_commit_fits(const struct sched *s, sched_client id, unsigned gpu, uint64_t commit);
 
 struct sched_expected {
         sched_client client;

@@ -256,6 +256,7 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                 .limit = a->limit,
                 .charge = account_charge(a),
                 .unevictable = account_own_unevictable(a),
+                .unevictable_known = MAX(a->unevictable_allowed, a->usage.unevictable),
                 .exported = a->exported,
                 .spare = a->spare || (a->unevictable_requested && a->spare_requested),
                 .need = account_need(c, a),
@@ -267,6 +268,14 @@ int sched_account_view(const struct sched *s, sched_client id, unsigned gpu,
                 .exported_asked = MAX(a->exported, a->export_requested ? a->export_request : 0),
         };
         return 0;
+}
+
+bool sched_commit_fits(const struct sched *s, sched_client id, unsigned gpu, uint64_t commit)
+{
+        const struct client *c = client_find(s, id);
+
+        return c && !c->lost && gpu < SCHED_GPUS_MAX && c->accounts[gpu]->attached &&
+               ledger_commit_fits(s, gpu, c, commit);
 }
 
 void sched_transitions(const struct sched *s, struct sched_transitions *ret)

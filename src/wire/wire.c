@@ -220,6 +220,8 @@ static bool message_is_valid(const struct wire_message *m)
         case WIRE_EXPORTED:
         case WIRE_HOST_SHORT:
         case WIRE_UNPIN:
+        case WIRE_ROOM:
+        case WIRE_ROOM_LEFT:
                 about_gpu = true;
                 break;
         }

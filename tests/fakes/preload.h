@@ -69,6 +69,8 @@ extern unsigned request_releases, unevictable_asks;
 /* request.c: bytes that may be unevictable, and what another thread does meanwhile. */
 extern uint64_t unevictable_room;
 extern void (*while_it_asks)(void);
+/* request.c: the answers to request_room(). */
+extern uint64_t daemon_room, daemon_host;
 /* room.c: bytes that a GPU may take. */
 extern uint64_t gpu_room;
 /* swap.c: back_answer: result of swap_back_block(). discarded: calls of swap_discard(). */

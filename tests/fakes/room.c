@@ -12,6 +12,11 @@ WEAK uint64_t room_allowed(const struct gpu *g)
         return gpu_room;
 }
 
+WEAK int room_commit(struct gpu *g, uint64_t more)
+{
+        return -1;
+}
+
 WEAK bool room_grow(struct gpu *g, uint64_t more)
 {
         return false;

@@ -87,7 +87,7 @@ def test_shared_memory_is_charged_once_and_stays_on_the_card(shared):
     assert shared.clients()[exporter.pid]["backed"] >= 32 * MIB
     importer.order("theirs 0")
     hold.order("touch")
-    assert importer.order("info")["free"] >= 100 * MIB  # other programs' memory is not counted as its own
+    assert 80 * MIB <= importer.order("info")["free"] <= 90 * MIB  # of other programs' memory only the open part is in the way
     importer.order("close")
     await_unevictable(shared, exporter, 0, before[0], "the charge to go")
     end(shared, exporter, importer, hold)

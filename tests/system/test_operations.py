@@ -22,7 +22,7 @@ SOURCES = (
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
     ("src/daemon/queue", r"refuse\(\s*"),
     ("src/daemon/orders/reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
-    ("src/daemon/ledger/entitlement.c", r"snprintf\((?:text, sizeof\(text\)|why, 160),\s*"),  # texts of NOTICE
+    ("src/daemon/ledger/entitlement.c", r"snprintf\(text, sizeof\(text\),\s*"),  # texts of NOTICE
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
     ("src/kubernetes", r"log_(?:warning|error|notice)\(\s*"),

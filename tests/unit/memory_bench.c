@@ -87,6 +87,12 @@ bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost)
         return bench.overflow_full;
 }
 
+uint64_t overflow_free(const struct gpu *g, uint64_t promised)
+{
+        want_lock();
+        return promised - g->heap.allocated + core.host.most - g->heap.mapped;
+}
+
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
 {
         struct block *b;
@@ -94,7 +100,7 @@ int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevicept
         give_up_lock();
         if (bytes > bench.host_room)
                 return -ENOMEM;
-        b = heap_allocate_aside(&g->heap, bytes, owner);
+        b = heap_allocate_aside(&g->heap, bytes, owner, 0);
         for (unsigned i = 0; i < b->extent_count; i++) {
                 b->extents[i].busy = false;
                 b->extents[i].state = EXTENT_MAPPED;
@@ -350,6 +356,7 @@ int begin_memory(void **state)
                 .driver = THE_DRIVER,
         };
         fake_capturing = false;
+        daemon_room = UINT64_MAX;
         atomic_store(&gate_bits, 0);
         request_kicks = 0;
         return 0;

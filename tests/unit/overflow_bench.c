@@ -253,6 +253,7 @@ int begin_overflow(void **state)
         lock_release(&core_lock);
         assert_true(gpu->overflow);
         core.host.allowed = GIB;
+        gpu_room = daemon_room = daemon_host = UINT64_MAX;
         core.running = true;
         core.lease = 1;
         carry_fails = CUDA_SUCCESS;

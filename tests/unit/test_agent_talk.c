@@ -162,6 +162,52 @@ static void answer_host(const struct core_wait *w)
         rounds(1);
 }
 
+static void answer_room(const struct core_wait *w)
+{
+        struct wire_message *m;
+
+        forget_sent();
+        woken();
+        assert_true(said(WIRE_USAGE)->header.sequence < said(WIRE_ROOM)->header.sequence);
+        m = tell(WIRE_ROOM_LEFT);
+        m->ROOM_LEFT.commit = 48 * MIB;
+        m->ROOM_LEFT.host = 3 * GIB;
+        m->ROOM_LEFT.ask = said(WIRE_ROOM)->ROOM.ask;
+        rounds(1);
+}
+
+static void time_passes(const struct core_wait *w)
+{
+        now_ns += NSEC_PER_SEC / 4;
+        if (is_kicked())
+                woken();
+}
+
+static void lose_the_daemon(const struct core_wait *w)
+{
+        breaks = true;
+        rounds(1);
+}
+
+static void the_daemon_says_how_much_room_is_left(void **state)
+{
+        begin_running();
+        gpu->usage_dirty = true; /* so that the answer counts what was freed just now */
+        meanwhile = answer_room;
+        lock_acquire(&core_lock);
+        request_room(gpu);
+        assert_int_equal(gpu->room, 48 * MIB);
+        assert_int_equal(gpu->room_host, 3 * GIB);
+        meanwhile = time_passes; /* a daemon that does not answer holds nobody up */
+        request_room(gpu);
+        assert_int_equal(gpu->room, UINT64_MAX);
+        assert_int_equal(gpu->room_host, UINT64_MAX);
+        meanwhile = lose_the_daemon;
+        request_room(gpu);
+        assert_int_equal(gpu->room, UINT64_MAX);
+        lock_release(&core_lock);
+}
+
 static void host_memory_is_asked_for_before_it_is_mapped(void **state)
 {
         begin_attached();
@@ -738,6 +784,7 @@ int main(void)
                 AGENT_TEST(room_to_allocate_is_asked_for_and_waited_for),
                 AGENT_TEST(the_refusal_of_an_earlier_request_is_no_answer),
                 AGENT_TEST(unevictable_room_is_taken_once_it_is_granted),
+                AGENT_TEST(the_daemon_says_how_much_room_is_left),
                 AGENT_TEST(host_memory_is_asked_for_before_it_is_mapped),
                 AGENT_TEST(host_memory_that_is_wanted_is_asked_for),
                 AGENT_TEST(room_that_is_not_used_is_given_back_after_a_while),

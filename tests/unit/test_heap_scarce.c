@@ -107,7 +107,7 @@ static void undo_allocation(void)
 
 static int take_aside(void)
 {
-        block = heap_allocate_aside(&heap, 300 * MIB, NULL);
+        block = heap_allocate_aside(&heap, 300 * MIB, NULL, 0);
         return block ? 0 : -ENOMEM;
 }
 

@@ -142,6 +142,32 @@ static void bytes_not_reported_as_backed_count_as_unevictable(void **state)
 }
 
 /* A moving client holds memory that it has not reported yet, however slow the bus is. */
+/* The first look finds no earlier one to compare the client's figures with. */
+static void bytes_that_a_client_has_not_said_are_measured_beside_the_others(void **state)
+{
+        const struct client_account *acc = &clients[0].accounts[0];
+
+        now.account.usage.backed = MIB / 4;
+        now.account.unevictable_known = MIB / 2;
+        period();
+        period();
+        assert_int_equal(measure_excess_soon(acc), 0);
+        period();
+        assert_int_equal(measure_excess_soon(acc), MIB / 4);
+        assert_int_equal(measure_excess(acc), 0);
+        period();
+        assert_int_equal(measure_excess(acc), MIB / 4);
+        now.account.unevictable_known = MIB; /* one odd sample */
+        period();
+        assert_int_equal(measure_excess_soon(acc), MIB / 4);
+        assert_int_equal(measure_excess(acc), 0);
+        now.account.unevictable_known = MIB / 4;
+        period();
+        period();
+        assert_int_equal(measure_excess_soon(acc), MIB / 2);
+        assert_int_equal(measure_excess(acc), 0);
+}
+
 static void moving_bytes_are_not_counted_as_unevictable(void **state)
 {
         static const enum sched_state moving[] = {SCHED_EVICTING, SCHED_RESTORING};
@@ -425,6 +451,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(unevictable_bytes_are_reported_when_they_change, begin),
                 cmocka_unit_test_setup(bytes_not_reported_as_backed_count_as_unevictable, begin),
+                cmocka_unit_test_setup(
+                        bytes_that_a_client_has_not_said_are_measured_beside_the_others, begin),
                 cmocka_unit_test_setup(moving_bytes_are_not_counted_as_unevictable, begin),
                 cmocka_unit_test_setup(bytes_that_a_client_moves_itself_do_not_count_as_unevictable,
                                        begin),

@@ -174,7 +174,7 @@ static void mapped_host_memory_is_given_back_to_the_host(void **state)
 {
         struct block *b, *dead;
 
-        b = heap_allocate_aside(&gpu->heap, 2 * EXTENT, NULL);
+        b = heap_allocate_aside(&gpu->heap, 2 * EXTENT, NULL, 0);
         for (unsigned i = 0; i < 2; i++) {
                 struct extent *e = &b->extents[i];
 

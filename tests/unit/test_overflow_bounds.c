@@ -16,6 +16,7 @@
 #include "preload/extra/profile.h"
 #include "preload/stream/quiesce.h"
 #include "preload/state/daemon.h"
+#include "preload/state/request.h"
 
 /* ---- trials ---- */
 
@@ -160,6 +161,59 @@ static void buffers_that_no_longer_fit_stay_in_host_memory(void **state)
         assert_int_equal(bytes_on_card(b), 3 * EXTENT);
         check_accounts();
         check_contents();
+}
+
+static uint64_t left_of(uint64_t promised)
+{
+        uint64_t bytes;
+
+        lock_acquire(&core_lock);
+        request_room(gpu);
+        bytes = overflow_free(gpu, promised);
+        lock_release(&core_lock);
+        assert_int_equal(core.host.taking, 0);
+        return bytes;
+}
+
+/* As on_host(), for a buffer that may have no memory yet. */
+static int place(uint64_t bytes)
+{
+        struct buffer *b = &buffers[buffer_count];
+        int r;
+
+        lock_acquire(&core_lock);
+        r = overflow_allocate(gpu, bytes, NULL, &b->at);
+        lock_release(&core_lock);
+        b->bytes = bytes;
+        buffer_count += r == 0;
+        return r;
+}
+
+static void a_buffer_that_the_host_alone_cannot_hold_begins_on_the_card(void **state)
+{
+        const struct buffer *a = on_card(16 * MIB), *b = &buffers[buffer_count];
+        const uint64_t room = 64 * MIB;
+
+        gpu->visible = daemon_room = gpu_room = room;
+        core.host.allowed = core.host.most = daemon_host = 20 * MIB;
+        assert_int_equal(left_of(room), (48 + 20) * MIB);
+        assert_int_equal(left_of(room - 2 * MIB), (40 + 20) * MIB); /* whole extents */
+        assert_int_equal(place(70 * MIB), -ENOMEM);
+        gpu_room = 56 * MIB; /* the daemon grants less than it said: another program was faster */
+        assert_int_equal(place(68 * MIB), -ENOMEM);
+        assert_int_equal(left_of(room), (48 + 20) * MIB);
+        gpu_room = room;
+        assert_int_equal(place(68 * MIB), 0);
+        assert_int_equal(gpu->heap.allocated, a->bytes + 48 * MIB);
+        assert_int_equal(gpu->heap.mapped, 20 * MIB);
+        assert_int_equal(heap_missing(&gpu->heap), 48 * MIB);
+        for (unsigned i = 0; i < 9; i++)
+                assert_int_equal(block_of(b)->extents[i].state,
+                                 i < 6 ? EXTENT_UNBACKED : EXTENT_MAPPED);
+        assert_int_equal(left_of(room), 0);
+        end_buffer(gpu, buffers[--buffer_count].at);
+        check_accounts();
+        arrange();
 }
 
 static void buffers_leave_only_into_promised_host_memory(void **state)
@@ -419,6 +473,7 @@ int main(void)
                 OVERFLOW_TEST(an_arrangement_without_host_memory_fails),
                 OVERFLOW_TEST(an_interrupted_arrangement_has_failed),
                 OVERFLOW_TEST(buffers_that_no_longer_fit_stay_in_host_memory),
+                OVERFLOW_TEST(a_buffer_that_the_host_alone_cannot_hold_begins_on_the_card),
                 OVERFLOW_TEST(buffers_leave_only_into_promised_host_memory),
                 OVERFLOW_TEST(busy_and_exported_extents_do_not_move),
                 OVERFLOW_TEST(only_large_buffers_of_the_program_move),

@@ -42,9 +42,9 @@ static void free_memory_is_what_the_program_may_still_allocate(void **state)
 
         bench.driver = CUDA_SUCCESS;
         gpu->visible = 100 * MIB;
-        gpu->unevictable = 5 * MIB;
+        gpu->unevictable = 6 * MIB;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), CUDA_SUCCESS);
-        assert_int_equal(free_bytes, 83 * MIB);
+        assert_int_equal(free_bytes, 82 * MIB);
         assert_int_equal(total, 100 * MIB);
         /* Allocated and unevictable bytes together exceed the visible size. */
         gpu->unevictable = 95 * MIB;
@@ -64,6 +64,25 @@ static void free_memory_is_what_the_program_may_still_allocate(void **state)
         bench.driver = THE_DRIVER;
         assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, &total), THE_DRIVER);
         assert_int_equal(total, 4);
+        release(at);
+}
+
+static void free_bytes_are_those_that_the_daemon_would_grant_in_whole_pages(void **state)
+{
+        CUdeviceptr at = allocate(12 * MIB);
+        size_t free_bytes;
+
+        bench.driver = CUDA_SUCCESS;
+        gpu->visible = 100 * MIB;
+        daemon_room = 40 * MIB;
+        assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, NULL), CUDA_SUCCESS);
+        assert_int_equal(free_bytes, 28 * MIB);
+        daemon_room = 39 * MIB;
+        assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, NULL), CUDA_SUCCESS);
+        assert_int_equal(free_bytes, 26 * MIB);
+        daemon_room = 8 * MIB;
+        assert_int_equal(hook_cuMemGetInfo_v2(&free_bytes, NULL), CUDA_SUCCESS);
+        assert_int_equal(free_bytes, 0);
         release(at);
 }
 
@@ -444,6 +463,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 MEMORY_TEST(free_memory_is_what_the_program_may_still_allocate),
+                MEMORY_TEST(free_bytes_are_those_that_the_daemon_would_grant_in_whole_pages),
                 MEMORY_TEST(host_memory_counts_as_card_memory_in_overflow_mode),
                 MEMORY_TEST(the_size_of_a_device_is_its_visible_size),
                 MEMORY_TEST(the_range_around_an_address_is_its_allocation),

@@ -67,6 +67,16 @@ void server_measure_soon(struct server *s)
         measured_soon++;
 }
 
+uint64_t measure_excess(const struct client_account *acc)
+{
+        return acc->excess[0];
+}
+
+uint64_t measure_excess_soon(const struct client_account *acc)
+{
+        return acc->excess[1];
+}
+
 void measure_rise(struct server *s, unsigned gpu)
 {
         rises++;
@@ -296,6 +306,113 @@ static void the_cap_of_everybody_is_one_for_a_pod_and_not_for_all_roots(void **s
         assert_true(entitlement_fits(&clients[2], 0, 4 * GIB, why));
 }
 
+/* Returns how much the client is told that it could have in all. */
+static uint64_t room(struct client *c)
+{
+        struct wire_message m = message(WIRE_ROOM, 0);
+
+        m.ROOM.ask = 7;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_int_equal(said(c, WIRE_ROOM_LEFT)->ROOM_LEFT.ask, 7);
+        return said(c, WIRE_ROOM_LEFT)->ROOM_LEFT.commit;
+}
+
+static bool is_granted(struct client *c, uint64_t commit)
+{
+        sent_count = 0;
+        assert_int_equal(want(c, commit, 0, false), 0);
+        return !said(c, WIRE_REFUSED);
+}
+
+/* Reports so many allocated bytes, and gives the rest of an earlier, larger commit back. */
+static void acknowledge(struct client *c, uint64_t allocated)
+{
+        struct wire_message m = message(WIRE_USAGE, 0);
+
+        m.USAGE.allocated = allocated;
+        m.USAGE.limit_sequence = said(c, WIRE_LIMIT)->header.sequence;
+        assert_int_equal(session_handle(c, &m), 0);
+}
+
+static void what_is_said_to_be_left_is_granted_and_no_more(void **state)
+{
+        uint64_t left;
+
+        for (unsigned i = 0; i < 2; i++)
+                join(&clients[i]);
+        left = room(&clients[0]); /* of the card */
+        assert_true(left > CARD / 10 * 9 - 2 * MIB && left < CARD);
+        assert_false(is_granted(&clients[0], left + 2 * MIB));
+        assert_true(is_granted(&clients[0], left));
+        assert_int_equal(room(&clients[0]), left);
+        assert_int_equal(room(&clients[1]), left); /* they may take turns */
+        assert_int_equal(said(&clients[1], WIRE_ROOM_LEFT)->ROOM_LEFT.host, 64 * GIB);
+        config.classes.unmatched.memory_cap = 4 * GIB + MIB;
+        assert_true(is_granted(&clients[0], 3 * GIB));
+        acknowledge(&clients[0], 0);
+        left = room(&clients[1]);
+        assert_int_equal(left, GIB);
+        assert_true(is_granted(&clients[1], left));
+        assert_false(is_granted(&clients[1], left + 2 * MIB));
+        assert_int_equal(room(&clients[0]), 3 * GIB);
+}
+
+#define CONTEXT (384 * MIB) /* expected on this card */
+
+static void measured_bytes_count_for_a_cap_but_take_nothing_back(void **state)
+{
+        struct client *a = &clients[0], *b = &clients[1];
+
+        config.classes.unmatched.memory_cap = 4 * GIB;
+        join(a);
+        join(b);
+        assert_true(is_granted(a, 2 * GIB));
+        a->accounts[0].excess[0] = a->accounts[0].excess[1] = CONTEXT + 3 * GIB;
+        assert_int_equal(room(b), 0);
+        assert_int_equal(room(a), 2 * GIB);
+        assert_true(is_granted(a, GIB)); /* it gives memory back, and takes it again */
+        assert_int_equal(room(a), 2 * GIB);
+        assert_true(is_granted(a, 2 * GIB));
+        assert_false(is_granted(a, 2 * GIB + 2 * MIB));
+        a->accounts[0].excess[0] = a->accounts[0].excess[1] = CONTEXT + GIB;
+        assert_int_equal(room(a), 3 * GIB);
+}
+
+static void a_rise_shows_in_the_answers_before_it_counts(void **state)
+{
+        struct client *a = &clients[0], *b = &clients[1];
+
+        config.classes.unmatched.memory_cap = 4 * GIB;
+        join(a);
+        join(b);
+        assert_int_equal(room(a), 4 * GIB);
+        a->accounts[0].excess[1] = CONTEXT + GIB;
+        assert_int_equal(room(a), 3 * GIB);
+        assert_int_equal(room(b), 3 * GIB);
+        assert_true(is_granted(a, 4 * GIB)); /* as an earlier answer said */
+}
+
+static void no_cap_counts_the_second_context_that_freezing_needs(void **state)
+{
+        struct wire_message m;
+        struct client *c = &clients[0];
+
+        config.classes.unmatched.memory_cap = 4 * GIB;
+        join(c);
+        assert_true(is_granted(c, 4 * GIB));
+        acknowledge(c, 4 * GIB);
+        m = message(WIRE_REQUEST, 0);
+        m.REQUEST.unevictable = CONTEXT;
+        assert_int_equal(session_handle(c, &m), 0);
+        m = message(WIRE_REQUEST, 0);
+        m.REQUEST.unevictable = 2 * CONTEXT + 2 * MIB;
+        m.REQUEST.flags = WIRE_FLAG_SPARE_REQUEST;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_null(said(c, WIRE_REFUSED));
+        assert_null(said(c, WIRE_NOTICE));
+        assert_int_equal(room(c), 4 * GIB);
+}
+
 static void a_client_is_greeted_once_and_in_its_protocol_version(void **state)
 {
         struct client *c = &clients[0];
@@ -321,8 +438,9 @@ static void messages_out_of_order_are_refused(void **state)
         static const unsigned greeted[] = {WIRE_ATTACH, WIRE_BYE, WIRE_NAME, WIRE_PEER},
                               attached[] = {WIRE_IDLE,         WIRE_ACTIVE, WIRE_DRAINED, WIRE_HOST,
                                             WIRE_DRAIN_FAILED, WIRE_WHO,    WIRE_FILL},
-                              on_gpu[] = {WIRE_USAGE,   WIRE_REQUEST, WIRE_SHORT, WIRE_EXPORT,
-                                          WIRE_MANAGED, WIRE_SPARED,  WIRE_SELF,  WIRE_HOST_SHORT},
+                              on_gpu[] = {WIRE_USAGE,  WIRE_REQUEST,    WIRE_SHORT,
+                                          WIRE_EXPORT, WIRE_MANAGED,    WIRE_SPARED,
+                                          WIRE_SELF,   WIRE_HOST_SHORT, WIRE_ROOM},
                               never[] = {0, WIRE_WELCOME, WIRE_GRANT, WIRE_OPEN, 200, 65535};
         struct client *c = &clients[0];
 
@@ -767,6 +885,10 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 SESSION_TEST(a_pod_is_a_user_and_a_job_is_as_a_container_of_its_user),
                 SESSION_TEST(the_cap_of_everybody_is_one_for_a_pod_and_not_for_all_roots),
+                SESSION_TEST(what_is_said_to_be_left_is_granted_and_no_more),
+                SESSION_TEST(measured_bytes_count_for_a_cap_but_take_nothing_back),
+                SESSION_TEST(a_rise_shows_in_the_answers_before_it_counts),
+                SESSION_TEST(no_cap_counts_the_second_context_that_freezing_needs),
                 SESSION_TEST(a_client_is_greeted_once_and_in_its_protocol_version),
                 SESSION_TEST(messages_out_of_order_are_refused),
                 SESSION_TEST(an_attached_gpu_is_confirmed_and_charged),

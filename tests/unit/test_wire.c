@@ -212,9 +212,9 @@ static void unknown_words_of_mps_are_refused(void **state)
 
 static void messages_about_a_gpu_must_name_one(void **state)
 {
-        static const unsigned about[] = {WIRE_ATTACH, WIRE_USAGE,  WIRE_REQUEST,
-                                         WIRE_SHORT,  WIRE_EXPORT, WIRE_MANAGED,
-                                         WIRE_SPARED, WIRE_SELF,   WIRE_HOST_SHORT};
+        static const unsigned about[] = {WIRE_ATTACH,     WIRE_USAGE,   WIRE_REQUEST, WIRE_SHORT,
+                                         WIRE_EXPORT,     WIRE_MANAGED, WIRE_SPARED,  WIRE_SELF,
+                                         WIRE_HOST_SHORT, WIRE_ROOM};
         struct wire_message m = sample(WIRE_DRAINED);
 
         m.header.gpu = WIRE_NO_GPU;

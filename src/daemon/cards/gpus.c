@@ -286,6 +286,11 @@ uint64_t gpus_context_bytes(uint64_t card_bytes)
         return card_bytes < 32 * GIB ? 384 * MIB : 544 * MIB;
 }
 
+uint64_t gpus_mover_bytes(uint64_t card_bytes)
+{
+        return gpus_context_bytes(card_bytes) + 2 * MIB;
+}
+
 uint64_t gpus_block_bytes(uint64_t capacity_bytes)
 {
         return MIN(MAX(align_up(capacity_bytes / 512, 2 * MIB), 2 * MIB), 256 * MIB);

@@ -57,7 +57,8 @@ int gpus_named(const struct gpus *g, const uint8_t uuid[static 16]);
  * time. */
 void gpus_forget(struct gpus *g, struct sched *sched, uint64_t now_ns);
 
-/* The expected bytes of a context on a card of this size, and how much a client requests at a time.
- * Pure. */
+/* The expected bytes of a context on a card of this size, what a client requests for the second
+ * context that freezing needs, and how much it requests at a time. Pure. */
 uint64_t gpus_context_bytes(uint64_t card_bytes);
+uint64_t gpus_mover_bytes(uint64_t card_bytes);
 uint64_t gpus_block_bytes(uint64_t capacity_bytes);

@@ -194,55 +194,115 @@ static bool same_cap(const struct client *a, const struct client *b)
         return a->class == b->class && (a->class || peer_same_account(&a->peer, &b->peer));
 }
 
-/* Returns what counts toward a cap beside the commit: unevictable bytes, without the context that
- * every program has. spare: some of them are for a second context, which only sublet needs. */
-static uint64_t beside_commit(const struct client *c, unsigned gpu, uint64_t unevictable,
-                              bool spare)
-{
-        const uint64_t context = gpus_context_bytes(c->server->gpus.list[gpu].driver_bytes);
+/* What counts toward a cap. */
+struct counted {
+        uint64_t bytes;  /* movable bytes, and unevictable bytes that the client has said */
+        uint64_t excess; /* unevictable bytes that only NVML shows */
+};
 
-        return sub_sat(unevictable, spare ? 2 * context : context);
+/* The context that every program has does not count, nor does the second one that only sublet
+ * needs (v->spare). */
+static struct counted count(const struct client *c, unsigned gpu,
+                            const struct sched_account_view *v, uint64_t movable,
+                            uint64_t unevictable, uint64_t excess)
+{
+        const uint64_t card = c->server->gpus.list[gpu].driver_bytes;
+        const uint64_t free = gpus_context_bytes(card) + (v->spare ? gpus_mover_bytes(card) : 0);
+        const uint64_t said = sub_sat(unevictable, free);
+
+        return (struct counted){
+                .bytes = add_sat(movable, said),
+                .excess = sub_sat(add_sat(unevictable, excess), free) - said,
+        };
 }
 
-static uint64_t held_by_others(const struct client *c, unsigned gpu)
+static struct counted count_others(const struct client *c, unsigned gpu, bool soon)
 {
-        uint64_t sum = 0;
+        struct counted sum = {0};
 
         for (const struct client *o = c->server->clients; o; o = o->next) {
+                const struct client_account *acc = &o->accounts[gpu];
                 struct sched_account_view v;
+                struct counted n;
 
-                if (o != c && same_cap(o, c) && client_asked(o, gpu, &v))
-                        sum += add_sat(v.commit_asked,
-                                       beside_commit(o, gpu, v.unevictable_asked, v.spare));
+                if (o == c || !same_cap(o, c) || !client_asked(o, gpu, &v))
+                        continue;
+                n = count(o, gpu, &v, v.commit_asked,
+                          v.unevictable_asked > v.unevictable ? v.unevictable_asked
+                                                              : v.unevictable_known,
+                          soon ? measure_excess_soon(acc) : measure_excess(acc));
+                sum.bytes = add_sat(sum.bytes, n.bytes);
+                sum.excess = add_sat(sum.excess, n.excess);
         }
         return sum;
 }
 
-/* True if c may have so many bytes of the GPU in all. */
-static bool fits(const struct client *c, unsigned gpu, uint64_t bytes, char why[static 160])
+static uint64_t held_by_others(const struct client *c, unsigned gpu)
+{
+        const struct counted others = count_others(c, gpu, false);
+
+        return add_sat(others.bytes, others.excess);
+}
+
+/* True if c may have so much of the GPU. */
+static bool fits(const struct client *c, unsigned gpu, struct counted its, bool soon,
+                 char why[static 160])
 {
         const uint64_t own = c->claim.memory_cap, cap = settings_of(c)->memory_cap;
-        const uint64_t others = cap ? held_by_others(c, gpu) : 0;
+        const uint64_t bytes = add_sat(its.bytes, its.excess);
+        const struct counted others = cap ? count_others(c, gpu, soon) : (struct counted){0};
         const char *whose = own && bytes > own ? "this program"
                             : c->class         ? "its class"
                                                : "its user";
-        const uint64_t most = own && bytes > own ? own : sub_sat(cap, others);
+        const uint64_t most =
+                own && bytes > own ? own : sub_sat(cap, add_sat(others.bytes, others.excess));
 
         if ((!own || bytes <= own) && (!cap || bytes <= most))
                 return true;
         (void)snprintf(why, 160,
-                       "out of memory: this program wants %llu MiB, and the memory cap of %s "
-                       "leaves it %llu MiB",
-                       (unsigned long long)(bytes / MIB), whose, (unsigned long long)(most / MIB));
+                       "the memory cap of %s leaves it %llu MiB: use less, end other programs that "
+                       "it is for, or ask the owner for more",
+                       whose, (unsigned long long)(most / MIB));
         return false;
 }
 
-bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t commit, char why[static 160])
+/* NVML shows the real size of a context and of code some time after they are there. What counts
+ * later takes no room away that the program had before: it may free memory and take it again. */
+static uint64_t excess_beside(const struct client_account *acc, uint64_t movable, uint64_t excess)
+{
+        return movable <= acc->cover_commit ? MIN(excess, acc->cover_excess) : excess;
+}
+
+static struct counted count_commit(const struct client *c, unsigned gpu, uint64_t commit,
+                                   uint64_t excess)
 {
         struct sched_account_view v = {0};
 
         (void)client_asked(c, gpu, &v);
-        return fits(c, gpu, add_sat(commit, beside_commit(c, gpu, v.unevictable, v.spare)), why);
+        return count(c, gpu, &v, commit, v.unevictable_known,
+                     excess_beside(&c->accounts[gpu], commit, excess));
+}
+
+bool entitlement_grants(const struct client *c, unsigned gpu, uint64_t commit)
+{
+        char why[160];
+
+        return fits(c, gpu, count_commit(c, gpu, commit, measure_excess_soon(&c->accounts[gpu])),
+                    true, why);
+}
+
+bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, char why[static 160])
+{
+        struct client_account *acc = &c->accounts[gpu];
+        const uint64_t excess = measure_excess(acc);
+
+        if (!fits(c, gpu, count_commit(c, gpu, commit, excess), false, why))
+                return false;
+        if (commit > acc->cover_commit) {
+                acc->cover_commit = commit;
+                acc->cover_excess = excess;
+        }
+        return true;
 }
 
 /* The library does not use more of its commit than its unevictable bytes leave of the cap. So what
@@ -250,11 +310,15 @@ bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t commit, cha
 bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t unevictable,
                                   bool spare, char why[static 160])
 {
-        const uint64_t more = beside_commit(c, gpu, unevictable, spare);
+        const struct client_account *acc = &c->accounts[gpu];
         struct sched_account_view v = {0};
+        struct counted its;
 
         (void)client_asked(c, gpu, &v);
-        return !more || fits(c, gpu, add_sat(v.usage.allocated, more), why);
+        v.spare = spare;
+        its = count(c, gpu, &v, v.usage.allocated, unevictable,
+                    excess_beside(acc, v.usage.allocated, measure_excess(acc)));
+        return its.bytes == v.usage.allocated || fits(c, gpu, its, false, why);
 }
 
 /* True if an earlier daemon may have allowed the process what this one does not. The kernel counts
@@ -271,6 +335,7 @@ void entitlement_attach(struct client *c, unsigned gpu, struct sched_usage *u)
         const uint64_t cap = entitlement_cap(c);
         uint64_t most;
 
+        c->accounts[gpu].cover_commit = u->allocated;
         if (cap == UINT64_MAX || is_older_than_daemon(c))
                 return;
         u->backed = MIN(u->backed, measure_most(c->server, c, gpu));
@@ -281,14 +346,7 @@ void entitlement_attach(struct client *c, unsigned gpu, struct sched_usage *u)
                 if (client_asked(f, gpu, &v))
                         most = MAX(most, v.commit_held);
         }
-        u->allocated = MIN(u->allocated, most);
-}
-
-void entitlement_tell_cap(struct client *c, const char *why)
-{
-        if (!c->cap_told)
-                tell(c, why);
-        c->cap_told = true;
+        u->allocated = c->accounts[gpu].cover_commit = MIN(u->allocated, most);
 }
 
 bool entitlement_kills(const struct client *c)

@@ -30,15 +30,16 @@ bool entitlement_groups(const struct client *a, const struct client *b);
 
 /* Returns the most bytes that the client may see of a card; UINT64_MAX: no cap. */
 uint64_t entitlement_cap(const struct client *c);
-/* True if the client may have such a commit on this GPU. If not, why says which cap stands. */
-bool entitlement_fits(const struct client *c, unsigned gpu, uint64_t commit, char why[static 160]);
+/* True if the client may have such a commit on this GPU. If not, why says which cap stands. Notes
+ * the commit: later measurements take nothing of it back. */
+bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, char why[static 160]);
+/* True if entitlement_fits() would say so now, and after the next sample of NVML's. */
+bool entitlement_grants(const struct client *c, unsigned gpu, uint64_t commit);
 /* True if it may have so many unevictable bytes. spare: some of them are for a second context. */
 bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t unevictable,
                                   bool spare, char why[static 160]);
 /* Reduces the figures that a client reports at ATTACH to what its cap can have allowed. */
 void entitlement_attach(struct client *c, unsigned gpu, struct sched_usage *u);
-/* Tells the program's user why, once: programs often try again with less. */
-void entitlement_tell_cap(struct client *c, const char *why);
 /* True if a client that does not give way is to be killed. */
 bool entitlement_kills(const struct client *c);
 /* True if the client may have an MPS server. */

@@ -39,6 +39,26 @@ static uint64_t lowest(const uint64_t *samples, unsigned n)
         return low;
 }
 
+/* Missing samples count as 0. */
+static uint64_t second_lowest(const uint64_t *samples, unsigned n)
+{
+        const uint64_t a = samples[0], b = samples[1], c = samples[2];
+
+        if (n < SAMPLES)
+                return n == 2 ? MIN(a, b) : 0;
+        return MAX(MIN(a, b), MIN(MAX(a, b), c));
+}
+
+uint64_t measure_excess(const struct client_account *acc)
+{
+        return acc->n_unevictable < SAMPLES ? 0 : lowest(acc->excess, SAMPLES);
+}
+
+uint64_t measure_excess_soon(const struct client_account *acc)
+{
+        return second_lowest(acc->excess, MIN(acc->n_unevictable, SAMPLES));
+}
+
 /* Returns the bytes in use on the card that belong to no listed process. */
 static uint64_t unnamed_bytes(const struct nvml_card *card)
 {
@@ -117,8 +137,12 @@ static uint64_t measure_client(struct server *s, struct client *c, unsigned gpu,
         } else {
                 return v.usage.backed + v.usage.unevictable;
         }
-        if (sample && is_at_rest(s, c, acc, &v.usage))
-                acc->unevictable[acc->n_unevictable++ % SAMPLES] = sub_sat(used, v.usage.backed);
+        if (sample && is_at_rest(s, c, acc, &v.usage)) {
+                const unsigned i = acc->n_unevictable++ % SAMPLES;
+
+                acc->unevictable[i] = sub_sat(used, v.usage.backed);
+                acc->excess[i] = sub_sat(acc->unevictable[i], v.unevictable_known);
+        }
         return used;
 }
 

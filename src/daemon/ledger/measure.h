@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 struct client;
+struct client_account;
 struct gpu;
 struct server;
 
@@ -13,6 +14,11 @@ struct server;
 void measure_looked(struct server *s, bool sample);
 /* Ends a period, whether or not anything was measured. */
 void measure_period(struct server *s);
+/* Returns the client's unevictable bytes that it has not said, such as code: at least so many are
+ * in all samples. The second returns what the first will return after the next sample if that
+ * agrees with the last ones. */
+uint64_t measure_excess(const struct client_account *acc);
+uint64_t measure_excess_soon(const struct client_account *acc);
 /* Returns the foreign bytes as last measured, where one odd sample does not count. */
 uint64_t measure_foreign(const struct gpu *g);
 /* Asks for a look at once: a client found less free memory than expected, so foreign processes hold

@@ -17,6 +17,7 @@
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/meet.h"
 #include "daemon/net/mps_servers.h"
+#include "daemon/net/room_left.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
@@ -202,36 +203,18 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                         : "no GPU has this much memory");
 }
 
-/* code: of unevictable bytes, or of exported bytes, which count for the same share of a user. */
-static void refuse_share(struct client *c, const struct wire_message *m, enum wire_refusal code)
+static const char share_text[] =
+        "its user's programs hold as much memory that cannot be moved as they may: end some, or "
+        "ask for a larger unevictable_per_user";
+
+/* True if so many unevictable bytes are allowed. If not, why says what stands against them. */
+static bool may_have_unevictable(struct client *c, unsigned gpu, uint64_t unevictable, bool spare,
+                                 char why[static 160])
 {
-        event_refuse(c, m->header.gpu, code, m->header.sequence,
-                     "its user's programs hold as much memory that cannot be moved as they may: "
-                     "end some, or ask for a larger unevictable_per_user");
-}
-
-enum barrier { BARRIER_NONE, BARRIER_SHARE, BARRIER_CAP };
-
-/* Returns what stands against so many unevictable bytes. Of a cap, the program's user is told. */
-static enum barrier barrier(struct client *c, unsigned gpu, uint64_t unevictable, bool spare)
-{
-        char why[160];
-
-        if (unevictable > allowance_unevictable(c, gpu))
-                return BARRIER_SHARE;
-        if (entitlement_fits_unevictable(c, gpu, unevictable, spare, why))
-                return BARRIER_NONE;
-        entitlement_tell_cap(c, why);
-        return BARRIER_CAP;
-}
-
-static void refuse_unevictable(struct client *c, const struct wire_message *m, enum barrier b)
-{
-        if (b == BARRIER_SHARE)
-                refuse_share(c, m, WIRE_REFUSED_UNEVICTABLE);
-        else
-                event_refuse(c, m->header.gpu, WIRE_REFUSED_UNEVICTABLE, m->header.sequence,
-                             ""); /* the NOTICE has told why */
+        if (unevictable <= allowance_unevictable(c, gpu))
+                return entitlement_fits_unevictable(c, gpu, unevictable, spare, why);
+        (void)snprintf(why, 160, "%s", share_text);
+        return false;
 }
 
 static int on_attach(struct client *c, const struct wire_message *m)
@@ -251,8 +234,9 @@ static int on_attach(struct client *c, const struct wire_message *m)
                 .spare = in->flags & WIRE_FLAG_SPARE,
                 .sequence = m->header.sequence,
         };
-        enum barrier against;
+        char why[160];
         unsigned gpu;
+        bool may;
         int r;
 
         r = gpus_find(&s->gpus, in->uuid, in->total_bytes, allowance_card(c), s->sched,
@@ -273,8 +257,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         if (a.usage.backed < in->backed || a.usage.unevictable < in->unevictable)
                 log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
                          c->name);
-        against = barrier(c, gpu, a.unevictable_requested, false);
-        if (against)
+        may = may_have_unevictable(c, gpu, a.unevictable_requested, false, why);
+        if (!may)
                 a.unevictable_requested = 0;
         r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
         if (r < 0)
@@ -286,8 +270,8 @@ static int on_attach(struct client *c, const struct wire_message *m)
         pause_attached(c);
         host_pool_attached(c);
         event_end(s);
-        if (against)
-                refuse_unevictable(c, m, against);
+        if (!may)
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_UNEVICTABLE, m->header.sequence, why);
         release_former(c);
         /* Until now this client's memory may have counted as foreign. */
         if (in->backed + in->unevictable > 0)
@@ -372,7 +356,6 @@ static int on_request(struct client *c, const struct wire_message *m)
         };
 
         unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
-        enum barrier against = BARRIER_NONE;
         struct sched_account_view v;
         int r = sched_account_view(c->server->sched, c->id, gpu, &v);
         char why[160];
@@ -381,9 +364,7 @@ static int on_request(struct client *c, const struct wire_message *m)
                 return r;
         if (w.commit > v.commit && !entitlement_fits(c, gpu, w.commit, why)) {
                 w.commit = 0;
-                entitlement_tell_cap(c, why);
-                /* The NOTICE has told why. */
-                event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, "");
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, why);
         }
         /* A refused part counts as not requested; the rest of the message holds. */
         if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
@@ -393,11 +374,10 @@ static int on_request(struct client *c, const struct wire_message *m)
                         "its user's programs were promised as much host memory as one user may be: "
                         "end idle ones, or ask for a larger host_memory_per_user");
         }
-        if (w.unevictable > v.unevictable)
-                against = barrier(c, gpu, w.unevictable, w.spare || w.spare_requested);
-        if (against) {
+        if (w.unevictable > v.unevictable &&
+            !may_have_unevictable(c, gpu, w.unevictable, w.spare || w.spare_requested, why)) {
                 w.unevictable = 0;
-                refuse_unevictable(c, m, against);
+                event_refuse(c, m->header.gpu, WIRE_REFUSED_UNEVICTABLE, m->header.sequence, why);
         }
         if (w.commit)
                 c->request.kept = false; /* this request replaces the kept one */
@@ -424,7 +404,8 @@ static int on_export(struct client *c, const struct wire_message *m)
         most = allowance_exported(c, gpu);
         if (p.bytes > v.exported && p.bytes > most) {
                 if (!p.held) {
-                        refuse_share(c, m, WIRE_REFUSED_EXPORT);
+                        event_refuse(c, m->header.gpu, WIRE_REFUSED_EXPORT, m->header.sequence,
+                                     share_text);
                         return 0;
                 }
                 p.bytes = MAX(v.exported, most); /* bytes beyond these are not believed */
@@ -623,7 +604,7 @@ static int on_host(struct client *c, const struct wire_message *m)
         if (wanted > c->host && wanted <= allowed)
                 (void)host_take(c, wanted, false);
         answer.HOST_LIMIT.bytes = c->host;
-        answer.HOST_LIMIT.most = MIN(c->host + sched_host_free(c->server->sched), allowed);
+        answer.HOST_LIMIT.most = room_left_host(c);
         answer.HOST_LIMIT.of = m->header.sequence;
         client_send(c, &answer);
         return 0;
@@ -747,6 +728,7 @@ static const struct handler {
         [WIRE_JOIN] = {mps_servers_join, GREETED},
         [WIRE_HOST_SHORT] = {on_host_short, ON_GPU},
         [WIRE_FILL] = {host_pool_fill, ATTACHED},
+        [WIRE_ROOM] = {room_left, ON_GPU},
 };
 
 static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)

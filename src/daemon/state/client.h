@@ -23,8 +23,10 @@ struct client_packet {
 struct client_account {
         int ordinal;         /* the client's number for this GPU; -1: not attached */
         uint64_t limit_told; /* LIMIT.backed of the last LIMIT sent */
-        uint64_t unevictable[3];
+        /* The last samples of its unevictable bytes, and of those that it had not said. */
+        uint64_t unevictable[3], excess[3];
         unsigned n_unevictable;
+        uint64_t cover_commit, cover_excess; /* what its cap has allowed (entitlement.c) */
         uint64_t backed_seen, moved_seen; /* USAGE at the last look: backed, and all moved bytes */
         uint64_t unevictable_told;        /* unevictable bytes that the scheduler was told */
         uint64_t managed, managed_left;   /* MANAGED */
@@ -101,7 +103,6 @@ struct client {
                 unsigned weight, minimum, maximum;
                 bool by_owner; /* the daemon's owner gave it, so the program does not change it */
         } claim;
-        bool cap_told; /* its user was told which cap it has reached */
 
         /* The order to pause on the GPU (pause.c). */
         struct client_pause {

@@ -101,6 +101,7 @@ void agent_send_attach(struct gpu *g)
         daemon_send(&m, WIRE_ATTACH, g->index);
         g->request_sequence = daemon_line.sequence;
         g->mover_said = false;
+        g->room_said = g->room_answered; /* a question to an earlier daemon is asked again */
         agent.managed_said[g->index] = agent.managed_left_said[g->index] = 0;
         agent_self_attached(g);
         g->export_said = g->export_allowed = 0;
@@ -479,6 +480,16 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
         bell_ring(&core.changed);
 }
 
+static void on_room_left(const struct wire_message *m) REQUIRES(core_lock)
+{
+        struct gpu *g = &core.gpus[m->header.gpu];
+
+        g->room = m->ROOM_LEFT.commit;
+        g->room_host = m->ROOM_LEFT.host;
+        g->room_answered = m->ROOM_LEFT.ask;
+        bell_ring(&core.changed);
+}
+
 static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
 {
         core.host.allowed = m->HOST_LIMIT.bytes;
@@ -553,6 +564,10 @@ static void agent_handle(const struct wire_message *m, struct passed *came) REQU
                 break;
         case WIRE_HOST_LIMIT:
                 on_host_limit(m);
+                break;
+        case WIRE_ROOM_LEFT:
+                if (gpu_known(m))
+                        on_room_left(m);
                 break;
         case WIRE_GRANT:
                 on_grant(m);
@@ -671,8 +686,8 @@ static void tell_lent(void) REQUIRES(core_lock)
  * message, or the last report is old enough. */
 static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
 {
-        return g->request_dirty || g->leaving.count > 0 || agent.revoking || agent_wants_to_run() ||
-               g->export_requested > g->export_said ||
+        return g->request_dirty || g->room_asked != g->room_said || g->leaving.count > 0 ||
+               agent.revoking || agent_wants_to_run() || g->export_requested > g->export_said ||
                agent.sequence_said[g->index] != g->limit_sequence || g->heap.backed > g->limit ||
                clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
 }
@@ -737,6 +752,15 @@ static void tell_usage(struct gpu *g, uint64_t now) REQUIRES(core_lock)
                 agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
 }
 
+/* Comes last: the answer counts all that the messages before it have said. */
+static void ask_room(struct gpu *g) REQUIRES(core_lock)
+{
+        struct wire_message m = {.ROOM.ask = g->room_asked};
+
+        g->room_said = g->room_asked;
+        daemon_send(&m, WIRE_ROOM, g->index);
+}
+
 static void tell_gpu(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         if (g->short_bytes)
@@ -752,6 +776,8 @@ static void tell_gpu(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         tell_exported(g);
         if (g->request_dirty && daemon_line.link == LINK_UP)
                 send_request(g);
+        if (g->room_asked != g->room_said && daemon_line.link == LINK_UP)
+                ask_room(g);
 }
 
 void agent_tell(void)

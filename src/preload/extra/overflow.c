@@ -16,6 +16,7 @@
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
 #include "preload/extra/profile.h"
+#include "preload/pool/room.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
 #include "preload/process/trace.h"
@@ -134,6 +135,8 @@ static int map_block(struct gpu *g, struct block *b) UNLOCKS(core_lock)
         lock_release(&core_lock);
         mode = core_relax();
         for (unsigned i = 0; i < b->extent_count && r == CUDA_SUCCESS; i++) {
+                if (!b->extents[i].busy)
+                        continue; /* it gets memory of the card */
                 r = extent_map_host(g, &b->extents[i]);
                 if (r == CUDA_SUCCESS)
                         b->extents[i].state = EXTENT_MAPPED;
@@ -150,21 +153,62 @@ static int map_block(struct gpu *g, struct block *b) UNLOCKS(core_lock)
         return r == CUDA_SUCCESS ? 0 : -ENOMEM;
 }
 
+/* Returns the bytes of whole extents for which the card has room beside what is there. */
+static uint64_t extents_left(const struct gpu *g, uint64_t promised) REQUIRES(core_lock)
+{
+        const uint64_t left =
+                sub_sat(overflow_card_room(g, promised, UINT64_MAX), g->heap.allocated);
+
+        return left - left % g->heap.extent_bytes;
+}
+
+uint64_t overflow_free(const struct gpu *g, uint64_t promised)
+{
+        const uint64_t card =
+                sub_sat(overflow_card_room(g, promised, UINT64_MAX), g->heap.allocated);
+        const uint64_t host = sub_sat(MIN(core.host.most, g->room_host), core_host_mapped());
+
+        return MAX(card, extents_left(g, promised) + host) & ~(HEAP_GRANULARITY - 1);
+}
+
+/* Take host memory for a buffer. If the host has too little for all of it, take room on the card
+ * for its first extents. Returns the bytes for the host; 0: there is no room. */
+static uint64_t take_room(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
+{
+        const uint64_t most = bytes - 1 - (bytes - 1) % g->heap.extent_bytes;
+        uint64_t on_card;
+
+        if (request_host(bytes) == 0)
+                return bytes;
+        request_room(g);
+        on_card = MIN(most, extents_left(g, g->room));
+        if (!on_card || request_host(bytes - on_card) < 0)
+                return 0;
+        /* Other threads may take the granted room before this thread uses it. */
+        while (on_card > extents_left(g, room_allowed(g)))
+                if (room_commit(g, on_card) < 0) {
+                        core.host.taking -= bytes - on_card;
+                        return 0;
+                }
+        return bytes - on_card;
+}
+
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
 {
-        uint64_t cost = align_up(bytes, HEAP_GRANULARITY);
+        const uint64_t whole = align_up(bytes, HEAP_GRANULARITY);
+        const uint64_t on_host = g->overflow ? take_room(g, whole) : 0;
         struct block *b, *dead = NULL;
 
-        if (!g->overflow || request_host(cost) < 0)
+        if (!on_host)
                 return -ENOMEM;
-        b = heap_allocate_aside(&g->heap, bytes, owner);
+        b = heap_allocate_aside(&g->heap, bytes, owner, whole - on_host);
         if (b && map_block(g, b) == 0) {
-                core.host.taking -= cost;
+                core.host.taking -= on_host;
                 *ret_address = b->address;
                 overflow_changed(g);
                 return 0;
         }
-        core.host.taking -= cost;
+        core.host.taking -= on_host;
         if (b && heap_free(&g->heap, b->address, &dead) == 0)
                 swap_discard(g, dead);
         return -ENOMEM;

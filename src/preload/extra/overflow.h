@@ -30,7 +30,11 @@ uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t byt
         REQUIRES(core_lock);
 /* True if the program's part of the card is used, so that a request for more would not help. */
 bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost) REQUIRES(core_lock);
-/* Allocate host memory at an address of ours. Returns 0, or -ENOMEM. */
+/* Returns the bytes that one allocation would get now, on the card and the host together. promised:
+ * as above, if all were asked for. */
+uint64_t overflow_free(const struct gpu *g, uint64_t promised) REQUIRES(core_lock);
+/* Allocate host memory at an address of ours. If that does not suffice, the first extents go to the
+ * card. Returns 0, or -ENOMEM. */
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
         UNLOCKS(core_lock);
 /* Memory was allocated at an address. If it is a buffer of its own, the profile may know it. */

@@ -467,7 +467,7 @@ int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
         return 0;
 }
 
-struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner)
+struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t on_card)
 {
         struct block *b = heap_carve(h, BLOCK_LARGE, align_up(bytes, HEAP_GRANULARITY),
                                      h->extent_bytes, owner);
@@ -475,7 +475,7 @@ struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owne
         if (!b)
                 return NULL;
         b->requested = bytes;
-        for (unsigned i = 0; i < b->extent_count; i++) {
+        for (unsigned i = (unsigned)(on_card / b->extent_bytes); i < b->extent_count; i++) {
                 heap_settle(h, &b->extents[i]);
                 b->extents[i].busy = true;
         }

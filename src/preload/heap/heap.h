@@ -156,9 +156,11 @@ void heap_init(struct heap *h, uint64_t gpu_bytes);
 int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
                   CUdeviceptr *ret_address, uint64_t *ret_cost);
 
-/* Allocate a block that gets host memory instead of memory of the card. Its extents are busy until
- * the caller has mapped host memory at all of them. NULL: no memory. */
-struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner);
+/* Allocate a block that gets host memory instead of memory of the card, beyond its first on_card
+ * bytes (whole extents). The extents beyond are busy until the caller has mapped host memory at all
+ * of them. NULL: no memory. */
+struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner,
+                                  uint64_t on_card);
 /* Count a MAPPED extent as allocated and backed before it comes to the card, so that no allocation
  * takes its room meanwhile. heap_unclaim(): it stays where it is. */
 void heap_claim(struct heap *h, struct extent *e);

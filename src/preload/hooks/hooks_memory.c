@@ -213,6 +213,18 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         return g ? r : real.cuMemFree_v2(dptr);
 }
 
+/* Returns the bytes that cuMemAlloc would give now, in one piece: what the daemon would grant, as
+ * far as the program's own unevictable bytes leave room for it. Lock held. */
+static uint64_t told_free(struct gpu *g) UNLOCKS(core_lock)
+{
+        uint64_t most;
+
+        request_room(g);
+        most = MIN(g->room, sub_sat(g->visible, core_own_unevictable(g)));
+        return g->overflow ? overflow_free(g, most)
+                           : sub_sat(most, g->heap.allocated) & ~(HEAP_GRANULARITY - 1);
+}
+
 CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
         struct gpu *g;
@@ -227,8 +239,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
                 return r;
         lock_acquire(&core_lock);
         if (free_bytes && g->attached)
-                *free_bytes = sub_sat(told_total(g),
-                                      g->heap.allocated + g->heap.mapped + core_own_unevictable(g));
+                *free_bytes = told_free(g);
         if (total)
                 *total = told_total(g);
         lock_release(&core_lock);

@@ -62,8 +62,7 @@ static void tell(const struct gpu *g, uint64_t more, const char *why) REQUIRES(c
 {
         static bool told;
 
-        /* The daemon's reason is empty if a NOTICE has given it. */
-        if (told || !*why)
+        if (told)
                 return;
         told = true;
         log_warning("out of memory: this program asks for %llu MiB of GPU %u beside %llu MiB, but "

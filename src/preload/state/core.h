@@ -85,8 +85,11 @@ struct gpu {
         struct refusals {
                 uint64_t bytes; /* bytes of the last refused request; 0: not known */
                 uint32_t count;
-                char why[160]; /* the daemon's reason, for a person; empty: it tells none */
+                char why[160]; /* the daemon's reason, for a person */
         } refused_commit LOCKED, refused_unevictable LOCKED;
+        /* request_room(): the questions are numbered; the last two belong to the last answer. */
+        uint32_t room_asked LOCKED, room_said LOCKED, room_answered LOCKED;
+        uint64_t room LOCKED, room_host LOCKED; /* bytes in all, on the card and mapped */
         bool request_dirty LOCKED, usage_dirty LOCKED;
         uint64_t allocated_said LOCKED; /* allocated bytes in the last USAGE */
 

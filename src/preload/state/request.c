@@ -13,6 +13,8 @@
 #include "base/macros.h"
 #include "preload/state/core.h"
 
+#define ROOM_WAIT_NS NSEC_PER_SEC
+
 static struct {
         int wake; /* the eventfd that the agent sleeps on */
         _Atomic bool kicked;
@@ -99,6 +101,21 @@ int request_commit(struct gpu *g, uint64_t bytes)
         } while (g->commit < bytes && bytes < g->refused_commit.bytes && !core_passive());
         g->commit_askers--;
         return g->commit < bytes ? -ENOMEM : 0;
+}
+
+void request_room(struct gpu *g)
+{
+        struct core_wait w = {.what = "the daemon", .told = true};
+        const uint64_t until_ns = clock_now_ns() + ROOM_WAIT_NS;
+        const uint32_t ask = ++g->room_asked;
+        uint64_t now;
+
+        request_kick();
+        while ((int32_t)(g->room_answered - ask) < 0 && g->attached && !core_passive() &&
+               (now = clock_now_ns()) < until_ns)
+                core_wait(&w, until_ns - now);
+        if ((int32_t)(g->room_answered - ask) < 0)
+                g->room = g->room_host = UINT64_MAX;
 }
 
 /* True if a request of this size was refused since *seen, rather than a larger request of another

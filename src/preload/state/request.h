@@ -32,6 +32,10 @@ void request_released(void) REQUIRES(core_lock);
 
 /* Wait until the program may allocate this many bytes in all. 0, or -ENOMEM: refused. */
 int request_commit(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);
+/* Ask the daemon how much the program could allocate now: the answers are g->room and g->room_host.
+ * They are UINT64_MAX if the daemon does not answer soon, because nobody may wait long for a
+ * figure. */
+void request_room(struct gpu *g) UNLOCKS(core_lock);
 /* Wait until `more` bytes of host memory may be mapped, and add them to core.host.taking. 0, or
  * -ENOMEM. */
 int request_host(uint64_t more) UNLOCKS(core_lock);
