@@ -568,7 +568,7 @@ EXPORT CUresult cuCtxSynchronize_v2(CUcontext ctx)
         if (r == CUDA_SUCCESS)
                 r = context_wait_locked(ctx);
         pthread_mutex_unlock(&sim.lock);
-        pools_synced(ctx, NULL);
+        frees_synced(ctx, NULL);
         return r;
 }
 

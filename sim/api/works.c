@@ -91,12 +91,6 @@ static CUresult run_prefetch(CUcontext c, struct work *w)
         return prefetch_run(c, &w->prefetch);
 }
 
-static CUresult run_free(CUcontext c, struct work *w)
-{
-        (void)memory_free(w->free); /* a failure means that the program freed it twice */
-        return CUDA_SUCCESS;
-}
-
 static CUresult run_graph_memory(CUcontext c, struct work *w)
 {
         return graph_memory_run(w->memory, w->kind == WORK_GRAPH_ALLOC);
@@ -131,7 +125,6 @@ const struct work_type work_types[] = {
         [WORK_GRAPH] = {run_program, clear_program, own_program, .in_steps = true},
         [WORK_PREFETCH] = {run_prefetch},
         [WORK_AWAIT_EVENT] = {await_event},
-        [WORK_FREE] = {run_free},
         [WORK_GRAPH_ALLOC] = {run_graph_memory},
         [WORK_GRAPH_FREE] = {run_graph_memory},
 };

@@ -7,6 +7,8 @@
 
 #include "sim/stream/copy.h"
 #include "sim/kernel/launch.h"
+#include "sim/memory/graph_memory.h"
+#include "sim/memory/memory.h"
 #include "sim/queue/stream.h"
 
 static CUresult graph_enter(const char *function, CUgraph g)
@@ -202,6 +204,22 @@ CUresult graph_set_work(const CUDA_MEMSET_NODE_PARAMS *p, struct work *ret_work)
         return set_check(&ret_work->set, true);
 }
 
+/* True if the driver knows the context of a node that fills this memory: a context is named, or it
+ * owns the memory. No context owns mapped memory, or memory of a pool. */
+static bool has_context(const CUDA_MEMSET_NODE_PARAMS *p, CUcontext named)
+{
+        const struct block *b;
+        bool ok;
+
+        if (named || !p || !space_is_device(p->dst) || graph_memory_holds(p->dst, 1))
+                return true;
+        space_lock_shared();
+        b = memory_block(p->dst);
+        ok = b && b->context;
+        space_unlock();
+        return ok;
+}
+
 EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode *ret_node, CUgraph graph,
                                      const CUgraphNode *dependencies, size_t dependency_count,
                                      const CUDA_MEMSET_NODE_PARAMS *memset_params, CUcontext ctx)
@@ -209,6 +227,8 @@ EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode *ret_node, CUgraph graph,
         struct work w;
         CUresult r = graph_enter(__func__, graph);
 
+        if (r == CUDA_SUCCESS && !has_context(memset_params, ctx))
+                r = CUDA_ERROR_INVALID_VALUE;
         if (r == CUDA_SUCCESS)
                 r = graph_set_work(memset_params, &w);
         return r != CUDA_SUCCESS ? r

@@ -1,5 +1,5 @@
 /* memory.c: cuMemAlloc and its variants. Must never return freed memory to the card before the work
- * submitted before the free has ended. */
+ * submitted before the free has ended. Memory of a pool is the exception, as with the driver. */
 #include "sim/memory/memory.h"
 
 #include <stdlib.h>
@@ -47,6 +47,60 @@ CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret)
         return r;
 }
 
+/* ---- frees in stream order ---- */
+
+static struct ordered {
+        struct ordered *next;
+        CUdeviceptr ptr;
+        CUcontext owner;
+        struct point freed;
+} * ordered; /* memory that is freed, and for whose free no call has waited */
+
+bool memory_is_freed(CUdeviceptr ptr)
+{
+        const struct ordered *o = ordered;
+
+        while (o && o->ptr != ptr)
+                o = o->next;
+        return o != NULL;
+}
+
+CUresult memory_free_ordered(CUdeviceptr ptr, CUcontext owner, CUstream stream)
+{
+        struct ordered *o;
+
+        if (memory_is_freed(ptr))
+                return CUDA_ERROR_INVALID_VALUE;
+        o = malloc(sizeof(*o));
+        if (!o)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        *o = (struct ordered){ordered, ptr, owner, {stream, stream->submitted}};
+        ordered = o;
+        return CUDA_SUCCESS;
+}
+
+/* Takes the entries of a context off the list, or those that a wait covers, and frees their memory.
+ */
+static void ordered_end(CUcontext c, bool all, const struct point *p)
+{
+        struct ordered **link = &ordered, *o;
+
+        while ((o = *link)) {
+                if (all ? o->owner != c : !stream_awaited(c, p, &o->freed)) {
+                        link = &o->next;
+                        continue;
+                }
+                *link = o->next;
+                (void)memory_free(o->ptr);
+                free(o);
+        }
+}
+
+void memory_synced(CUcontext c, const struct point *p)
+{
+        ordered_end(c, false, p);
+}
+
 /* True for a block that cuMemFree frees after waiting for work. */
 static bool is_allocated(const struct block *b, CUdeviceptr ptr)
 {
@@ -62,6 +116,7 @@ static bool is_ordered(const struct block *b, CUdeviceptr ptr)
 /* Frees memory of a graph or of a pool. Returns false if ptr is neither. */
 static bool free_ordered(CUdeviceptr ptr, CUresult *ret_result)
 {
+        CUmemoryPool pool = NULL;
         struct block *b;
         bool found;
 
@@ -71,9 +126,13 @@ static bool free_ordered(CUdeviceptr ptr, CUresult *ret_result)
                 space_lock();
                 b = memory_block(ptr);
                 found = is_ordered(b, ptr);
-                if (found)
+                if (found) {
+                        pool = b->piece->memory->pool;
                         block_free_on(b, NULL);
+                }
                 space_unlock();
+                if (pool)
+                        pool_shrink(pool);
                 *ret_result = CUDA_SUCCESS;
         }
         pthread_mutex_unlock(&sim.lock);
@@ -167,26 +226,28 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr ptr)
         CUcontext c;
         CUresult r = api_enter(__func__, API_CONTEXT | API_UNSAFE, &c);
         struct block *b;
+        bool pooled, freed;
 
         if (r != CUDA_SUCCESS || !ptr)
                 return r;
+        pthread_mutex_lock(&sim.lock);
+        freed = memory_is_freed(ptr);
+        pthread_mutex_unlock(&sim.lock);
         space_lock_shared();
         b = memory_block(ptr);
-        if (is_allocated(b, ptr))
+        pooled = is_ordered(b, ptr) && b->kind == BLOCK_POOL;
+        if (is_allocated(b, ptr) && !freed)
                 c = b->context;
         else if (!is_ordered(b, ptr))
                 r = CUDA_ERROR_INVALID_VALUE;
         space_unlock();
+        /* Work submitted before the free, on any stream, may still use it. For memory of a pool the
+         * driver relies on the program. */
+        if (r == CUDA_SUCCESS && !pooled)
+                r = context_wait(c);
         if (r != CUDA_SUCCESS)
                 return r;
-        /* Work submitted before the free, on any stream, may still use it. */
-        r = context_wait(c);
-        if (r != CUDA_SUCCESS)
-                return r;
-        if (!free_ordered(ptr, &r))
-                return memory_free(ptr);
-        pools_synced(c, NULL);
-        return r;
+        return free_ordered(ptr, &r) ? r : memory_free(ptr);
 }
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
@@ -257,6 +318,7 @@ void memory_release_context(CUcontext c)
 {
         struct block *b;
 
+        ordered_end(c, true, NULL);
         space_lock();
         peer_forget(c);
         for (size_t at = 0; (b = block_of_context(c, &at));)

@@ -101,29 +101,37 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ret_ptr, size_t bytes, CUme
         return allocate(__func__, ret_ptr, bytes, true, pool, stream);
 }
 
-/* Frees memory of a pool. The program loses it at once, whatever the stream still has to do. */
-static CUresult free_in_order(CUdeviceptr ptr, CUstream stream, bool *ret_device)
+/* The program loses memory of a pool at once, whatever the stream still has to do. Memory of
+ * cuMemAlloc exists until a call has waited for the free. */
+static CUresult free_in_order(CUdeviceptr ptr, CUstream stream)
 {
         struct block *b;
         CUresult r = CUDA_SUCCESS;
 
         space_lock();
         b = memory_block(ptr);
-        *ret_device = b && b->span.start == ptr && b->kind == BLOCK_DEVICE;
         if (b && b->kind == BLOCK_MANAGED)
                 r = CUDA_ERROR_NOT_SUPPORTED;
-        else if (!b || b->span.start != ptr || (b->kind != BLOCK_POOL && !*ret_device))
+        else if (!b || b->span.start != ptr || (b->kind != BLOCK_POOL && b->kind != BLOCK_DEVICE))
                 r = CUDA_ERROR_INVALID_VALUE;
         else if (b->kind == BLOCK_POOL)
                 block_free_on(b, stream);
+        else
+                r = memory_free_ordered(ptr, b->context, stream);
         space_unlock();
         return r;
 }
 
+void frees_synced(CUcontext c, const struct point *p)
+{
+        pthread_mutex_lock(&sim.lock);
+        memory_synced(c, p);
+        pthread_mutex_unlock(&sim.lock);
+        pools_synced(c, p);
+}
+
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
-        struct work w = {.kind = WORK_FREE, .free = ptr};
-        bool device = false;
         CUcontext c;
         CUresult r = stream_enter(__func__, &stream, &c);
 
@@ -137,10 +145,9 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
         else if (stream->capture)
                 r = graph_memory_capture_free(stream, ptr);
         else if (!graph_memory_free(ptr, &r))
-                r = free_in_order(ptr, stream, &device);
+                r = free_in_order(ptr, stream);
         pthread_mutex_unlock(&sim.lock);
-        /* Memory of cuMemAlloc exists until the stream has reached the free. */
-        return r == CUDA_SUCCESS && device ? stream_submit(stream, &w, NULL, 0) : r;
+        return r;
 }
 
 /* ---- pools ---- */

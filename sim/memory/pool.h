@@ -19,11 +19,17 @@ struct CUmemPoolHandle_st {
 void pool_begin(CUmemoryPool p, unsigned device, uint64_t most);
 
 /* Must follow a call that has waited for the point p, or for all work of the context if p is NULL.
- * Makes pools return memory above their threshold to the card. Takes sim.lock itself. */
+ * Frees memory of cuMemAlloc that was freed in stream order before, and calls pools_synced(). Takes
+ * sim.lock itself. */
+void frees_synced(CUcontext c, const struct point *p);
+/* Makes pools return memory above their threshold to the card. Takes sim.lock itself. */
 void pools_synced(CUcontext c, const struct point *p);
 /* Makes the pools of a full device return their unused memory. Returns true if there was some.
  * Takes sim.lock itself. */
 bool pools_release(unsigned device);
 
-/* Frees a pool's block in the order of a stream. Needs sim.lock and the space lock. */
+/* Frees a pool's block in the order of a stream, or at once if it is NULL. Needs sim.lock and the
+ * space lock. */
 void block_free_on(struct block *b, CUstream stream);
+/* Makes a pool return memory above its threshold. Needs sim.lock. */
+void pool_shrink(CUmemoryPool pool);

@@ -130,14 +130,9 @@ void pool_memory_free(struct piece *p, CUstream stream)
 
 void pool_memory_synced(struct pool_memory *m, CUcontext c, const struct point *p)
 {
-        for (struct piece *i = m->first; i; i = i->next) {
-                const struct point *f = &i->freed;
-
-                if (i->block || i->known)
-                        continue;
-                i->known = p ? f->stream == p->stream && f->number <= p->number
-                             : f->stream->context == c && point_reached(f);
-        }
+        for (struct piece *i = m->first; i; i = i->next)
+                if (!i->block && !i->known)
+                        i->known = stream_awaited(c, p, &i->freed);
 }
 
 /* ---- memory of the card ---- */

@@ -43,3 +43,8 @@ void block_free_on(struct block *b, CUstream stream)
         pool_memory_free(b->piece, stream);
         block_remove(b);
 }
+
+void pool_shrink(CUmemoryPool pool)
+{
+        (void)pool_memory_release(&pool->memory, pool->threshold, false);
+}

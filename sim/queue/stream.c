@@ -289,6 +289,15 @@ bool stream_follows(CUstream s, const struct point *p)
         return false;
 }
 
+bool stream_awaited(CUcontext c, const struct point *waited, const struct point *p)
+{
+        if (!waited)
+                return p->stream->context == c && point_reached(p);
+        if (waited->stream == p->stream)
+                return p->number <= waited->number;
+        return waited->stream && stream_follows(waited->stream, p);
+}
+
 void stream_await_room(CUstream s)
 {
         while (!s->capture && s->submitted - s->done >= STREAM_QUEUE &&

@@ -32,6 +32,9 @@ CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *af
 void stream_hear(CUstream s, struct point p);
 /* True if the stream waits for the point or for a later one. Needs sim.lock. */
 bool stream_follows(CUstream s, const struct point *p);
+/* True if a call that has waited for the first point, or for all work of the context if that is
+ * NULL, has waited for the second, too. Needs sim.lock. */
+bool stream_awaited(CUcontext c, const struct point *waited, const struct point *p);
 
 /* Queues work that waits for all work of the context's streams. No stream waits for this work.
  * Needs sim.lock. */

@@ -17,7 +17,6 @@ enum work_kind {
         WORK_GRAPH,
         WORK_PREFETCH,
         WORK_AWAIT_EVENT, /* waits for an event of another process */
-        WORK_FREE,        /* frees memory of cuMemAlloc in the order of a stream */
         WORK_GRAPH_ALLOC,
         WORK_GRAPH_FREE,
 };
@@ -83,7 +82,6 @@ struct work {
                         uint64_t number; /* number of the record in `shared` */
                 } record;
                 struct program *program; /* a launched graph; the work holds a reference */
-                CUdeviceptr free;
                 struct graph_memory *memory;
         };
 };

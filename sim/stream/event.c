@@ -273,7 +273,7 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
                 (void)shared_event_await(c, event->shared, shared_event_last(event->shared));
                 r = (CUresult)atomic_load(c->error);
         }
-        pools_synced(c, &p);
+        frees_synced(c, &p);
         return r;
 }
 

@@ -73,7 +73,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
         if (r == CUDA_SUCCESS)
                 r = point_wait_locked(stream->context, all);
         pthread_mutex_unlock(&sim.lock);
-        pools_synced(c, &all);
+        frees_synced(c, &all);
         return r;
 }
 

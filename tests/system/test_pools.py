@@ -1,13 +1,15 @@
 """Stream-ordered memory comes from our heap, so it can be evicted like any other. Memory that a pool keeps unused
 leaves first and is never copied."""
 
+import json
 import subprocess
+import sys
 
 import pytest
 
 from test_programs import result
 from families import DOORS, PROGRAMS
-from world import MIB, wait_for
+from world import LIBRARY, MIB, wait_for
 
 
 def cache(world, live, freed, **env):
@@ -60,6 +62,36 @@ def test_cached_memory_makes_room_for_the_programs_allocations(shared):
     a.order("take")
     a.order("verify")
     a.finish()
+
+
+# Allocates 24 MiB after some work, and prints by how much the card's used memory rises, as NVML tells it: what
+# PyTorch's device_memory_used() reads.
+RISES = """
+import ctypes, sys
+cu, ml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
+context, card, p = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+memory = (ctypes.c_uint64 * 3)()
+
+def used():
+    assert ml.nvmlDeviceGetMemoryInfo(card, memory) == 0
+    return memory[2]
+
+assert ml.nvmlInit_v2() == 0 and ml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)) == 0
+assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cu.cuCtxSetCurrent(context) == 0 and cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(4096)) == 0
+assert cu.cuMemsetD8_v2(p, 1, ctypes.c_size_t(4096)) == 0 and cu.cuCtxSynchronize() == 0
+before = used()
+size = ctypes.c_size_t(24 << 20)
+r = cu.cuMemAllocAsync(ctypes.byref(p), size, None) if sys.argv[1] == "pool" else cu.cuMemAlloc_v2(ctypes.byref(p), size)
+print(f'{{"result":{r},"rises":{used() - before}}}')
+"""
+
+
+@pytest.mark.parametrize("how", ["pool", "plain"])
+def test_new_memory_is_on_the_card_at_once(shared, how):
+    p = shared.start([sys.executable, "-c", RISES, how], LD_PRELOAD=LIBRARY).ok()
+    said = json.loads(p.out())
+    assert said["result"] == 0 and said["rises"] >= 24 * MIB, said
 
 
 def test_two_programs_with_pools_take_turns(shared):

@@ -16,6 +16,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
 #include "preload/share/peer.h"
+#include "preload/pool/late.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
@@ -132,6 +133,12 @@ void pool_stream_dies(CUstream stream)
 {
         want_lock();
         pool_stream_lost = stream;
+}
+
+void late_stream_dies(CUstream stream)
+{
+        want_lock();
+        assert_ptr_equal(stream, pool_stream_lost);
 }
 
 void pool_context_dies(CUcontext context)

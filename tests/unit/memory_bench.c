@@ -122,6 +122,19 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
         return bench.reclaim && bench.reclaim(bytes);
 }
 
+uint64_t pool_settle(const struct gpu *g)
+{
+        give_up_lock();
+        return bench.pools;
+}
+
+/* The work that a stream has had by now. */
+CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
+{
+        want_lock();
+        return stream == bench.busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
 {
         struct suballocation *n = suballocator_at(&suballocator, address);
@@ -244,6 +257,14 @@ static CUresult fake_info(size_t *ret_free, size_t *ret_total)
         return driver_says();
 }
 
+static CUresult fake_graph_memory(CUdevice device, CUgraphMem_attribute which, void *ret)
+{
+        assert_int_equal(device, 0);
+        assert_int_equal(which, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+        *(cuuint64_t *)ret = bench.graphs;
+        return CUDA_SUCCESS;
+}
+
 static CUresult fake_total(size_t *ret, CUdevice device)
 {
         *ret = 4;
@@ -334,6 +355,7 @@ int begin_memory(void **state)
         real.cuMemFree_v2 = fake_free;
         real.cuMemGetInfo_v2 = fake_info;
         real.cuDeviceTotalMem_v2 = fake_total;
+        real.cuDeviceGetGraphMemAttribute = fake_graph_memory;
         real.cuMemGetAddressRange_v2 = fake_range;
         real.cuPointerGetAttribute = fake_ask;
         real.cuPointerGetAttributes = fake_ask_several;

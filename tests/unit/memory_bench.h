@@ -34,6 +34,9 @@ extern struct bench {
         unsigned disowned;
         CUdeviceptr export_freed, pool_freed;
         CUmemoryPool pool; /* the pool that POOL blocks belong to */
+        uint64_t pools;    /* result of pool_settle() */
+        CUstream busy;     /* a stream with work */
+        uint64_t graphs;   /* bytes that the driver holds for graphs */
 
         struct heap_place opened; /* memory of another process; bytes 0: none */
         CUdeviceptr mapped;       /* address of EXTENT bytes that the program mapped itself */

@@ -227,8 +227,10 @@ static void managed_memory_that_is_freed_later_is_not_disowned(void **state)
         release(adopted);
         fake_capturing = false;
         gpu->home.answer = HOME_LEAVES;
+        quiesce_now = QUIESCE_BUSY;
         assert_int_equal(hook_cuMemAlloc_v2(&at, 30 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(bench.disowned, 0);
+        quiesce_now = QUIESCE_DONE;
         lock_acquire(&core_lock);
         assert_int_equal(late_tend(0), UINT64_MAX);
         lock_release(&core_lock);

@@ -118,6 +118,27 @@ void pool_trim(struct pool *p, uint64_t keep)
         kept = keep;
 }
 
+static struct pool_stream waited_for; /* of the last call that waited; all zero: for an event */
+static uint64_t waited_frees;
+static unsigned waited;
+static bool all_waited;
+
+bool pool_awaited(const struct pool_stream *s, uint64_t frees)
+{
+        want_lock();
+        waited_for = s ? *s : (struct pool_stream){0};
+        waited_frees = frees;
+        waited++;
+        return true;
+}
+
+bool late_awaited(const struct pool_stream *s, uint64_t frees)
+{
+        want_lock();
+        assert_int_equal(frees, waited_frees);
+        return all_waited;
+}
+
 /* ---- fakes of other modules ---- */
 
 bool hooks_capture_forbids(void)
@@ -125,8 +146,9 @@ bool hooks_capture_forbids(void)
         return forbidden;
 }
 
-CUresult late_free(struct gpu *g, const struct heap_place *p)
+CUresult late_free(struct gpu *g, const struct heap_place *p, const struct pool_stream *s)
 {
+        named = *s;
         later++;
         return pool_answer == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -209,6 +231,28 @@ static CUresult fake_create(CUmemoryPool *ret, const CUmemPoolProps *props)
         return answer;
 }
 
+static CUresult fake_wait(CUstream stream)
+{
+        assert_int_equal(atomic_load(&core_lock.word), 0);
+        assert_int_equal(waited, 0);
+        return answer;
+}
+
+static CUresult fake_wait_all(void)
+{
+        return fake_wait(NULL);
+}
+
+static CUresult fake_wait_context(CUcontext context)
+{
+        return fake_wait(NULL);
+}
+
+static CUresult fake_wait_event(CUevent event)
+{
+        return fake_wait(NULL);
+}
+
 static bool locked;
 static CUresult fake_destroy(CUmemoryPool pool)
 {
@@ -253,6 +297,8 @@ static int begin(void **state)
         more_rooms = 1;
         asked = NULL;
         of_driver = gates = core_attaches = marks = born = died = set = later = 0;
+        waited = 0;
+        all_waited = true;
         named = (struct pool_stream){0};
         kept = bytes_asked = 0;
         real = (struct real_driver){.cuCtxGetCurrent = fake_current,
@@ -272,7 +318,12 @@ static int begin(void **state)
                                     .cuMemPoolTrimTo = fake_trim,
                                     .cuMemPoolSetAttribute = fake_attribute,
                                     .cuMemPoolGetAttribute = fake_attribute,
-                                    .cuMemPoolSetAccess = fake_access};
+                                    .cuMemPoolSetAccess = fake_access,
+                                    .cuStreamSynchronize = fake_wait,
+                                    .cuStreamSynchronize_ptsz = fake_wait,
+                                    .cuCtxSynchronize = fake_wait_all,
+                                    .cuCtxSynchronize_v2 = fake_wait_context,
+                                    .cuEventSynchronize = fake_wait_event};
         return 0;
 }
 
@@ -438,6 +489,77 @@ static void a_driver_that_lacks_memory_is_asked_again(void **state)
         assert_int_equal(gates, 4); /* each try passes the gate: room is made outside */
 }
 
+/* ---- waiting ---- */
+
+static uint64_t one_free(void)
+{
+        uint64_t number;
+
+        lock_acquire(&core_lock);
+        number = frees_next();
+        lock_release(&core_lock);
+        waited = 0;
+        return number;
+}
+
+static void pools_hear_what_the_program_has_waited_for(void **state)
+{
+        uint64_t free = one_free();
+
+        assert_int_equal(hook_cuStreamSynchronize(STREAM), CUDA_SUCCESS);
+        assert_int_equal(waited, 1);
+        assert_int_equal(waited_frees, free);
+        assert_ptr_equal(waited_for.handle, STREAM);
+        (void)one_free();
+        assert_int_equal(hook_cuStreamSynchronize(NULL), CUDA_SUCCESS);
+        assert_ptr_equal(waited_for.handle, CU_STREAM_LEGACY);
+        assert_ptr_equal(waited_for.context, CONTEXT);
+        (void)one_free();
+        assert_int_equal(hook_cuStreamSynchronize_ptsz(NULL), CUDA_SUCCESS);
+        assert_ptr_equal(waited_for.handle, CU_STREAM_PER_THREAD);
+        (void)one_free();
+        assert_int_equal(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+        assert_null(waited_for.handle);
+        assert_ptr_equal(waited_for.context, CONTEXT);
+        (void)one_free();
+        assert_int_equal(hook_cuCtxSynchronize_v2(CONTEXT1), CUDA_SUCCESS);
+        assert_ptr_equal(waited_for.context, CONTEXT1);
+        (void)one_free();
+        assert_int_equal(hook_cuCtxSynchronize_v2(NULL), CUDA_SUCCESS);
+        assert_ptr_equal(waited_for.context, CONTEXT);
+        (void)one_free();
+        assert_int_equal(hook_cuEventSynchronize(NULL), CUDA_SUCCESS);
+        assert_null(waited_for.context);
+        assert_int_equal(waited, 1);
+}
+
+static void a_call_that_has_not_waited_tells_nothing(void **state)
+{
+        (void)one_free();
+        answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        assert_int_equal(hook_cuStreamSynchronize(STREAM), answer);
+        assert_int_equal(hook_cuCtxSynchronize(), answer);
+        assert_int_equal(hook_cuEventSynchronize(NULL), answer);
+        answer = CUDA_SUCCESS;
+        atomic_store(&core.bystander, true);
+        assert_int_equal(hook_cuStreamSynchronize(STREAM), CUDA_SUCCESS);
+        assert_int_equal(waited, 0);
+}
+
+static void nothing_is_told_once_the_program_has_waited_for_all_frees(void **state)
+{
+        (void)one_free();
+        all_waited = false;
+        assert_int_equal(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+        waited = 0;
+        all_waited = true;
+        assert_int_equal(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+        assert_int_equal(waited, 1);
+        waited = 0;
+        assert_int_equal(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+        assert_int_equal(waited, 0);
+}
+
 /* ---- freeing ---- */
 
 static void memory_of_a_pool_is_freed_in_the_order_of_the_stream(void **state)
@@ -464,6 +586,8 @@ static void memory_of_no_pool_is_freed_when_all_work_is_done(void **state)
         place.block->kind = BLOCK_LARGE;
         assert_int_equal(hook_cuMemFreeAsync(AT, STREAM), CUDA_SUCCESS);
         assert_int_equal(later, 1);
+        assert_ptr_equal(named.handle, STREAM);
+        assert_ptr_equal(named.context, CONTEXT); /* a wait for all of the context covers it */
         pool_answer = CUDA_ERROR_OUT_OF_MEMORY;
         assert_int_equal(hook_cuMemFreeAsync(AT, STREAM), CUDA_ERROR_OUT_OF_MEMORY);
         assert_int_equal(of_driver, 0);
@@ -640,6 +764,9 @@ int main(void)
                 HOOK_TEST(calls_that_a_capture_forbids_fail),
                 HOOK_TEST(an_allocation_without_memory_returns_address_zero),
                 HOOK_TEST(a_driver_that_lacks_memory_is_asked_again),
+                HOOK_TEST(pools_hear_what_the_program_has_waited_for),
+                HOOK_TEST(a_call_that_has_not_waited_tells_nothing),
+                HOOK_TEST(nothing_is_told_once_the_program_has_waited_for_all_frees),
                 HOOK_TEST(memory_of_a_pool_is_freed_in_the_order_of_the_stream),
                 HOOK_TEST(an_address_inside_an_allocation_is_not_freed),
                 HOOK_TEST(memory_of_no_pool_is_freed_when_all_work_is_done),

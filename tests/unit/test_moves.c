@@ -66,6 +66,30 @@ static void no_more_memory_moves_than_the_limit_demands(void **state)
         run_program();
 }
 
+/* Others see it on the card, as with the driver. */
+static void new_memory_of_a_running_program_is_backed_at_once_within_the_limit(void **state)
+{
+        (void)allocate(4);
+        (void)allocate(4);
+        lock_acquire(&core_lock);
+        gpu->limit = EXTENT;
+        swap_back_new(gpu);
+        assert_int_equal(gpu->heap.backed, 0);
+        core.running = true;
+        fake_capturing = true;
+        swap_back_new(gpu);
+        assert_int_equal(gpu->heap.backed, 0);
+        fake_capturing = false;
+        swap_back_new(gpu);
+        assert_int_equal(gpu->heap.backed, EXTENT);
+        gpu->limit = UINT64_MAX;
+        swap_back_new(gpu);
+        core.running = false;
+        lock_release(&core_lock);
+        assert_int_equal(driver.used, 2 * EXTENT);
+        run_program();
+}
+
 static void no_memory_moves_unasked(void **state)
 {
         (void)allocate(4);
@@ -646,6 +670,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 MOVE_TEST(contents_come_back_to_their_address),
                 MOVE_TEST(no_more_memory_moves_than_the_limit_demands),
+                MOVE_TEST(new_memory_of_a_running_program_is_backed_at_once_within_the_limit),
                 MOVE_TEST(no_memory_moves_unasked),
                 MOVE_TEST(managed_memory_is_sent_to_the_host_and_fetched_from_there),
                 MOVE_TEST(managed_memory_leaves_once_a_trial_shows_that_it_can),

@@ -10,6 +10,8 @@
 
 #define REST (100 * NSEC_PER_MSEC)
 
+#define CONTEXT ((CUcontext)(uintptr_t)1) /* the context of streams (context_now()) */
+
 static const struct pool_stream s0 = {.handle = (CUstream)(uintptr_t)4096};
 
 static void assert_no_room(struct pool *p, uint64_t bytes)
@@ -20,12 +22,19 @@ static void assert_no_room(struct pool *p, uint64_t bytes)
         assert_int_equal(at, 1);
 }
 
-/* Takes this many extents and frees them again; no work uses them. */
+/* A call of the program waits for an event: it covers all frees that streams have reached. */
+static void wait_for_event(void)
+{
+        (void)pool_awaited(NULL, frees_open());
+}
+
+/* Takes this many extents and frees them again; no work uses them, and the program waits. */
 static void idle(struct pool *p, unsigned extents)
 {
         CUdeviceptr at = take(p, &s0, extents * WHOLE);
 
         give(at, &s0);
+        wait_for_event();
 }
 
 static uint64_t reserved(struct pool *p)
@@ -164,6 +173,7 @@ static void where_no_whole_extent_has_room_its_pages_may(void **state)
         at = take(p, &s0, 6 * MIB);
         assert_int_equal(gpu->heap.allocated, 10 * MIB);
         give(at, &s0);
+        wait_for_event();
         pool_trim(p, 0);
         assert_int_equal(gpu->heap.allocated, 4 * MIB);
         assert_int_equal(take(p, &s0, 6 * MIB), at);
@@ -500,11 +510,17 @@ static void a_trim_keeps_whole_extents(void **state)
 {
         static const struct {
                 uint64_t keep, left;
-        } cases[] = {{2 * WHOLE + 1, 3 * WHOLE}, {2 * WHOLE, 2 * WHOLE}, {1, WHOLE}, {0, 0}};
+        } cases[] = {{2 * WHOLE + 1, 3 * WHOLE},
+                     {2 * WHOLE, 2 * WHOLE},
+                     {1, WHOLE},
+                     {0, 0},
+                     {UINT64_MAX, 0}};
         struct pool *p = keeping_all(1);
 
         idle(p, 3);
         for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+                if (cases[i].keep == UINT64_MAX)
+                        idle(p, 3); /* as in the driver, this keeps nothing */
                 pool_trim(p, cases[i].keep);
                 assert_int_equal(gpu->heap.allocated, cases[i].left);
         }
@@ -611,22 +627,82 @@ static void a_pool_that_keeps_all_memory_is_not_examined(void **state)
         assert_int_equal(request_kicks, 1); /* the kick when the pool was made */
 }
 
-static void memory_freed_on_a_busy_stream_is_examined_until_it_is_reached(void **state)
+static void memory_stays_until_the_program_waits_for_its_free(void **state)
 {
+        const struct pool_stream s1 = stream_of(1);
         struct pool *p = pool_made(1);
 
-        rest();
         stream_put(&s0);
         idle(p, 1);
-        for (unsigned i = 0; i < 5; i++) {
-                clock_ns += REST;
-                assert_int_equal(pool_tend(clock_now_ns()), REST);
-        }
+        rest();
         assert_int_equal(gpu->heap.allocated, WHOLE);
         assert_int_equal(events, 0); /* the agent puts nothing into streams */
         stream_done(&s0);
         rest();
+        assert_int_equal(reserved(p), WHOLE); /* the free is reached, but nobody has waited */
+        assert_false(pool_awaited(&s1, frees_open()));
+        pool_trim(p, 0);
+        pool_settle(gpu);
+        assert_int_equal(gpu->heap.allocated, WHOLE);
+        assert_true(pool_awaited(&s0, frees_open()));
+        rest();
         assert_int_equal(gpu->heap.allocated, 0);
+}
+
+static void what_is_free_is_told_without_what_the_program_has_waited_for(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        idle(p, 1);
+        assert_int_equal(gpu->heap.allocated, WHOLE); /* given back in time */
+        pool_settle(gpu);
+        assert_int_equal(gpu->heap.allocated, 0);
+}
+
+/* A wait covers the frees before it. */
+static void a_free_during_a_wait_is_not_waited_for(void **state)
+{
+        struct pool *p = pool_made(1);
+        uint64_t before;
+
+        idle(p, 1);
+        before = frees_open();
+        give(whole(p, 0), &s0);
+        assert_false(pool_awaited(&s0, before));
+        assert_int_equal(reserved(p), WHOLE);
+        assert_true(pool_awaited(&s0, frees_open()));
+        assert_int_equal(reserved(p), 0);
+}
+
+static void memory_of_two_streams_stays_until_the_program_has_waited_for_both(void **state)
+{
+        const struct pool_stream s1 = stream_of(1);
+        struct pool *p = pool_made(1);
+        CUdeviceptr low = piece(p, 0), high = piece(p, 1);
+
+        give(low, &s0);
+        give(high, &s1);
+        assert_false(pool_awaited(&s1, frees_open()));
+        assert_int_equal(reserved(p), WHOLE);
+        assert_true(pool_awaited(&s0, frees_open()));
+        assert_int_equal(reserved(p), 0);
+        low = whole(p, 0);
+        high = whole(p, 1);
+        give(low, &s0);
+        give(high, &s1);
+        assert_false(pool_awaited(&s1, frees_open()));
+        assert_int_equal(reserved(p), WHOLE);
+        assert_true(pool_awaited(&(struct pool_stream){.context = CONTEXT}, frees_open()));
+        assert_int_equal(reserved(p), 0);
+}
+
+static void memory_freed_by_cumemfree_counts_as_used_for_ever(void **state)
+{
+        struct pool *p = pool_made(1);
+
+        give(piece(p, 0), NULL);
+        assert_int_equal(reserved(p), 0);
+        assert_int_equal(attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
 }
 
 static void extents_in_use_are_not_examined_repeatedly(void **state)
@@ -767,7 +843,11 @@ int main(void)
                 POOL_TEST(unused_extents_are_given_back_after_a_while),
                 POOL_TEST(a_pool_keeps_memory_up_to_its_threshold),
                 POOL_TEST(a_pool_that_keeps_all_memory_is_not_examined),
-                POOL_TEST(memory_freed_on_a_busy_stream_is_examined_until_it_is_reached),
+                POOL_TEST(memory_stays_until_the_program_waits_for_its_free),
+                POOL_TEST(what_is_free_is_told_without_what_the_program_has_waited_for),
+                POOL_TEST(a_free_during_a_wait_is_not_waited_for),
+                POOL_TEST(memory_of_two_streams_stays_until_the_program_has_waited_for_both),
+                POOL_TEST(memory_freed_by_cumemfree_counts_as_used_for_ever),
                 POOL_TEST(extents_in_use_are_not_examined_repeatedly),
                 POOL_TEST(memory_of_a_destroyed_pool_lives_until_it_is_freed),
                 POOL_TEST(a_destroyed_pool_leaves_no_event),

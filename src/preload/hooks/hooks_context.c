@@ -13,6 +13,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/share/ipc.h"
 #include "preload/share/peer.h"
+#include "preload/pool/late.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
@@ -509,6 +510,7 @@ CUresult hook_cuStreamDestroy_v2(CUstream hStream)
                 throttle_forget_stream(hStream);
                 lock_acquire(&core_lock);
                 pool_stream_dies(hStream);
+                late_stream_dies(hStream);
                 quiesce_stream_remove(hStream);
                 lock_release(&core_lock);
         }

@@ -70,6 +70,7 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
                 r = overflow_allocate(g, bytes, owner, ret_ptr);
         if (r == 0) {
                 overflow_allocated(g, *ret_ptr, bytes);
+                swap_back_new(g);
                 room_taken(g);
         } else {
                 room_tell(g, MAX(bytes, cost));
@@ -138,7 +139,7 @@ static struct gpu *find_ours(CUdeviceptr address, struct heap_place *ret) UNLOCK
         struct gpu *g = core_find(address, ret);
 
         if (g && late_is(ret)) {
-                late_settle();
+                (void)late_settle();
                 g = core_find(address, ret);
         }
         if (!g && !core_passive() && ipc_find(address, ret, &g))
@@ -169,17 +170,18 @@ static CUresult free_ours(struct gpu *g, const struct heap_place *found, CUdevic
 
         if (found->start != dptr || late_is(found))
                 return CUDA_ERROR_INVALID_VALUE;
+        /* The driver does not wait for work that uses memory of a pool: the program has done so. */
+        if (found->block->kind == BLOCK_POOL)
+                return pool_free(found->block, dptr, NULL);
         /* The driver's cuMemFree waits for all work submitted before; cuMemUnmap does not.
          * During a capture no stream can be queried: the agent frees the block when the capture
          * has ended. */
         if (!quiesce_capturing())
                 quiesce_wait_all();
         if (quiesce_capturing() && begins_at(g, dptr, &p))
-                return late_free(g, &p);
+                return late_free(g, &p, NULL);
         if (g->error) /* an error that the wait has found */
                 return g->error;
-        if (begins_at(g, dptr, &p) && p.block->kind == BLOCK_POOL)
-                return pool_free(p.block, dptr, NULL);
         ipc_export_freed(dptr);
         if (heap_free(&g->heap, dptr, &dead) < 0)
                 return CUDA_ERROR_INVALID_VALUE; /* freed by another thread while we waited */
@@ -213,20 +215,32 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr)
         return g ? r : real.cuMemFree_v2(dptr);
 }
 
-/* Returns the bytes that cuMemAlloc would give now, in one piece: what the daemon would grant, as
- * far as the program's own unevictable bytes leave room for it. Lock held. */
-static uint64_t told_free(struct gpu *g) UNLOCKS(core_lock)
+/* Returns the bytes that the driver holds for graphs. */
+static uint64_t graph_memory(const struct gpu *g)
 {
-        uint64_t most;
+        cuuint64_t bytes = 0;
+        CUresult r = real.cuDeviceGetGraphMemAttribute(
+                (CUdevice)g->index, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes);
+
+        return r == CUDA_SUCCESS ? bytes : 0;
+}
+
+/* Returns the bytes that cuMemAlloc would give now, in one piece: what the daemon would grant, as
+ * far as the program's own unevictable bytes and those of graphs leave room for it. Lock held. */
+static uint64_t told_free(struct gpu *g, uint64_t graphs) UNLOCKS(core_lock)
+{
+        uint64_t most, pools;
 
         request_room(g);
-        most = MIN(g->room, sub_sat(g->visible, core_own_unevictable(g)));
-        return g->overflow ? overflow_free(g, most)
-                           : sub_sat(most, g->heap.allocated) & ~(HEAP_GRANULARITY - 1);
+        pools = pool_settle(g);
+        most = sub_sat(MIN(g->room, sub_sat(g->visible, core_own_unevictable(g))), graphs);
+        return g->overflow ? sub_sat(overflow_free(g, most), pools)
+                           : sub_sat(most, g->heap.allocated + pools) & ~(HEAP_GRANULARITY - 1);
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
+        uint64_t graphs;
         struct gpu *g;
         CUresult r;
 
@@ -237,9 +251,11 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
         g = core_current_gpu();
         if (!g)
                 return r;
+        graphs = graph_memory(g);
         lock_acquire(&core_lock);
+        (void)late_settle();
         if (free_bytes && g->attached)
-                *free_bytes = told_free(g);
+                *free_bytes = told_free(g, graphs);
         if (total)
                 *total = told_total(g);
         lock_release(&core_lock);

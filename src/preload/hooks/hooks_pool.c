@@ -1,6 +1,6 @@
-/* hooks_pool.c: the entry points for stream-ordered memory and its pools. Must never serve memory
- * from the heap if it is captured into a graph or may go to another process: the driver serves such
- * memory. */
+/* hooks_pool.c: the entry points for stream-ordered memory and its pools, and the calls that wait
+ * for it. Must never serve memory from the heap if it is captured into a graph or may go to another
+ * process: the driver serves such memory. */
 #include <stdbool.h>
 
 #include "base/macros.h"
@@ -108,11 +108,99 @@ static CUresult release(CUdeviceptr dptr, CUstream stream)
                 if (r == CUDA_SUCCESS && stream == CU_STREAM_PER_THREAD)
                         pool_mark(place.block, &s);
         } else if (g && place.block->kind != BLOCK_ADOPTED) {
-                /* Memory of cuMemAlloc is freed when all work submitted so far has ended. The
-                 * stream's work before this call has then ended, too. */
-                r = late_free(g, &place);
+                if (!s.context)
+                        (void)real.cuStreamGetCtx(stream, &s.context);
+                r = late_free(g, &place, &s);
         }
         lock_release(&core_lock);
+        return r;
+}
+
+/* ---- calls that wait ---- */
+
+/* A call has waited for a stream, for all streams of a context, or for an event (s NULL). frees:
+ * frees_open() before the call. */
+static void waited(const struct pool_stream *s, uint64_t frees)
+{
+        bool all;
+
+        if (core_passive())
+                return;
+        lock_acquire(&core_lock);
+        all = pool_awaited(s, frees);
+        all = late_awaited(s, frees) && all;
+        if (all)
+                frees_settled(frees);
+        lock_release(&core_lock);
+}
+
+static CUresult waited_for_stream(CUstream stream, uint64_t frees, CUresult r)
+{
+        struct pool_stream s;
+
+        if (unlikely(frees) && r == CUDA_SUCCESS && name_stream(stream, &s))
+                waited(&s, frees);
+        return r;
+}
+
+static CUresult waited_for_context(CUcontext context, uint64_t frees, CUresult r)
+{
+        const struct pool_stream all = {.context = context};
+
+        if (unlikely(frees) && r == CUDA_SUCCESS)
+                waited(&all, frees);
+        return r;
+}
+
+CUresult hook_cuStreamSynchronize(CUstream stream)
+{
+        const uint64_t frees = frees_open();
+
+        (void)core_setup();
+        return waited_for_stream(stream ? stream : CU_STREAM_LEGACY, frees,
+                                 real.cuStreamSynchronize(stream));
+}
+
+CUresult hook_cuStreamSynchronize_ptsz(CUstream stream)
+{
+        const uint64_t frees = frees_open();
+
+        (void)core_setup();
+        return waited_for_stream(stream ? stream : CU_STREAM_PER_THREAD, frees,
+                                 real.cuStreamSynchronize_ptsz(stream));
+}
+
+CUresult hook_cuCtxSynchronize(void)
+{
+        const uint64_t frees = frees_open();
+        CUcontext context = NULL;
+
+        (void)core_setup();
+        if (unlikely(frees))
+                (void)real.cuCtxGetCurrent(&context);
+        return waited_for_context(context, frees, real.cuCtxSynchronize());
+}
+
+CUresult hook_cuCtxSynchronize_v2(CUcontext ctx)
+{
+        const uint64_t frees = frees_open();
+        CUcontext context = ctx;
+
+        (void)core_setup();
+        if (unlikely(frees) && !ctx)
+                (void)real.cuCtxGetCurrent(&context);
+        return waited_for_context(context, frees, real.cuCtxSynchronize_v2(ctx));
+}
+
+CUresult hook_cuEventSynchronize(CUevent event)
+{
+        const uint64_t frees = frees_open();
+        CUresult r;
+
+        (void)core_setup();
+        r = real.cuEventSynchronize(event);
+        if (unlikely(frees) && r == CUDA_SUCCESS)
+                waited(NULL, frees);
         return r;
 }
 

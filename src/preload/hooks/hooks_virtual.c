@@ -210,6 +210,7 @@ static CUresult create(struct gpu *g, uint64_t bytes, const CUmemAllocationProp 
                 r = swap_back_block(g, h->block);
         if (r == 0) {
                 *ret_name = h->name;
+                swap_back_new(g);
                 room_taken(g);
         } else {
                 handle_free(h);

@@ -10,6 +10,7 @@
 #include "preload/state/core.h"
 #include "preload/state/request.h"
 #include "preload/stream/gate.h"
+#include "preload/stream/quiesce.h"
 
 /* Create memory for a claimed extent. */
 static CUresult back_extent(struct gpu *g, struct extent *e, struct passed *shed) UNLOCKS(core_lock)
@@ -80,6 +81,18 @@ int swap_back_block(struct gpu *g, struct block *b)
                         return -ENOMEM;
         }
         return 0;
+}
+
+void swap_back_new(struct gpu *g)
+{
+        struct passed shed;
+        struct extent *e;
+
+        while (core.running && heap_missing(&g->heap) > 0 && !quiesce_capturing() &&
+               !core_passive() && !trouble_waits(g) && (e = choose_by_state(g, EXTENT_UNBACKED)) &&
+               swap_claim(g, e, &shed))
+                if (back_extent(g, e, &shed) != CUDA_SUCCESS)
+                        return;
 }
 
 /* Back allocated extents that have no memory yet, as far as the limit allows, and wait for the

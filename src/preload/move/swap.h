@@ -37,6 +37,11 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
  * if the GPU is full. */
 int swap_back_block(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
+/* Back new memory at once while the program runs, as far as the limit allows: others see it on the
+ * card, as with the driver. The rest is backed at the gate. So is memory that comes during a
+ * capture: freed unused, it need not wait for the capture's end (late.h). core_lock held. */
+void swap_back_new(struct gpu *g) UNLOCKS(core_lock);
+
 /* The extent has no allocation any more: drop its contents, but keep its memory. core_lock held. */
 void swap_unused(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 /* Give back the memory of an extent that is not busy and that no work uses; its contents are

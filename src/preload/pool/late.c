@@ -3,9 +3,6 @@
 #include "preload/pool/late.h"
 
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -18,11 +15,6 @@
 #include "preload/stream/quiesce.h"
 
 #define LATER_NS (10 * NSEC_PER_MSEC)
-/* A question about freed memory waits for the mark behind the last work to be reached. The waits
- * double from the first one to some 100 ms in all, because a busy machine may stop the threads that
- * reach the mark. */
-#define SETTLE_NS    (50 * NSEC_PER_USEC)
-#define SETTLE_POLLS 11
 
 static bool late_tending; /* a thread is in late_tend(), which may give up the lock */
 static bool late_waiting;
@@ -30,9 +22,12 @@ static struct quiesce_wait late_wait;
 static struct late {
         CUdeviceptr address;
         uint64_t block_id;
+        struct pool_stream stream; /* its handle is NULL if the free has no order */
+        uint64_t number;           /* with an order: the number of the free (frees.h) */
+        bool covered;              /* without an order: late_wait covers it */
+        bool reached;              /* no work uses the memory any more */
 } * late;
 static size_t late_count, late_room;
-static size_t late_waited; /* the number of oldest entries that late_wait covers */
 
 bool late_is(const struct heap_place *p)
 {
@@ -43,7 +38,7 @@ bool late_is(const struct heap_place *p)
 }
 
 /* Record a free for later. False: no host memory for the record. */
-static bool reap_later(const struct heap_place *p)
+static bool reap_later(const struct heap_place *p, const struct pool_stream *s) REQUIRES(core_lock)
 {
         if (late_count == late_room) {
                 size_t room = late_room ? late_room * 2 : 64;
@@ -54,7 +49,12 @@ static bool reap_later(const struct heap_place *p)
                 late = more;
                 late_room = room;
         }
-        late[late_count++] = (struct late){p->start, p->block->id};
+        late[late_count] = (struct late){.address = p->start, .block_id = p->block->id};
+        if (s) {
+                late[late_count].stream = *s;
+                late[late_count].number = frees_next();
+        }
+        late_count++;
         p->block->late = true;
         return true;
 }
@@ -62,7 +62,7 @@ static bool reap_later(const struct heap_place *p)
 /* True if the block never got memory, so that no submitted work can use it. */
 static bool was_never_backed(const struct block *b)
 {
-        if (b->kind == BLOCK_SLAB || b->kind == BLOCK_POOL)
+        if (b->kind == BLOCK_SLAB)
                 return false; /* other allocations may have used its extents */
         for (unsigned i = 0; i < b->extent_count; i++)
                 if (b->extents[i].busy || b->extents[i].state != EXTENT_UNBACKED)
@@ -70,17 +70,17 @@ static bool was_never_backed(const struct block *b)
         return true;
 }
 
-CUresult late_free(struct gpu *g, const struct heap_place *p)
+CUresult late_free(struct gpu *g, const struct heap_place *p, const struct pool_stream *s)
 {
         struct block *dead;
 
         if (late_is(p))
                 return CUDA_ERROR_INVALID_VALUE;
         ipc_export_freed(p->start);
-        if (was_never_backed(p->block) && heap_free(&g->heap, p->start, &dead) == 0) {
+        if (!s && was_never_backed(p->block) && heap_free(&g->heap, p->start, &dead) == 0) {
                 swap_discard(g, dead);
                 core_room_changed(g);
-        } else if (!reap_later(p)) {
+        } else if (!reap_later(p, s)) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
         }
         request_kick();
@@ -113,53 +113,135 @@ static void reap_gpu(struct gpu *g) UNLOCKS(core_lock)
         }
 }
 
-static void reap(void) REQUIRES(core_lock)
+/* Returns the GPU of an entry's memory; NULL: the memory is gone with its context. */
+static struct gpu *gpu_of(const struct late *l) REQUIRES(core_lock)
 {
-        while (late_waited > 0) {
-                struct late l = late[--late_waited];
-                struct block *dead = NULL;
-                struct heap_place p;
-                struct gpu *g = core_find(l.address, &p);
+        struct heap_place p;
+        struct gpu *g = core_find(l->address, &p);
 
-                late[late_waited] = late[--late_count];
-                if (!g || p.block->id != l.block_id || p.start != l.address)
-                        continue;
-                if (p.block->kind == BLOCK_POOL)
-                        (void)pool_free(p.block, l.address, NULL);
-                else if (heap_free(&g->heap, l.address, &dead) == 0 && dead) {
-                        dead->next_late = g->late;
-                        g->late = dead;
-                }
+        return g && p.block->id == l->block_id && p.start == l->address ? g : NULL;
+}
+
+static void free_reached(const struct late *l) REQUIRES(core_lock)
+{
+        struct block *dead = NULL;
+        struct gpu *g = gpu_of(l);
+
+        if (g && heap_free(&g->heap, l->address, &dead) == 0 && dead) {
+                dead->next_late = g->late;
+                g->late = dead;
         }
 }
 
-static bool any_late(void) REQUIRES(core_lock)
+static void reap(void) REQUIRES(core_lock)
+{
+        for (size_t i = late_count; i-- > 0;) {
+                const struct late l = late[i];
+
+                if (!l.reached)
+                        continue;
+                late[i] = late[--late_count];
+                free_reached(&l);
+        }
+}
+
+static void reap_gpus(void) UNLOCKS(core_lock)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                reap_gpu(&core.gpus[i]);
+}
+
+/* True if the stream has no work. Only its own thread can ask a per-thread default stream. */
+static bool stream_is_done(const struct pool_stream *s)
+{
+        return s->handle != CU_STREAM_PER_THREAD && !quiesce_capturing() &&
+               quiesce_ask_stream(s->handle, s->context) != CUDA_ERROR_NOT_READY;
+}
+
+static bool is_awaited(const struct late *l, const struct pool_stream *s, uint64_t frees)
+        REQUIRES(core_lock)
+{
+        if (!gpu_of(l))
+                return true;
+        return s ? l->number <= frees && frees_covers(s, &l->stream) : stream_is_done(&l->stream);
+}
+
+bool late_awaited(const struct pool_stream *s, uint64_t frees)
+{
+        bool all = true;
+
+        for (size_t i = 0; i < late_count; i++) {
+                struct late *l = &late[i];
+
+                if (!l->stream.handle || l->reached)
+                        continue;
+                l->reached = is_awaited(l, s, frees);
+                if (l->reached)
+                        request_kick();
+                all = all && l->reached;
+        }
+        return all;
+}
+
+void late_stream_dies(CUstream stream)
+{
+        for (size_t i = 0; i < late_count; i++)
+                if (late[i].stream.handle == stream) {
+                        late[i].stream.handle = NULL;
+                        request_kick();
+                }
+}
+
+static bool any_buried(void) REQUIRES(core_lock)
 {
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].late)
                         return true;
-        return late_count > 0;
+        return false;
+}
+
+/* True if memory waits for the end of all work. */
+static bool any_without_order(void) REQUIRES(core_lock)
+{
+        for (size_t i = 0; i < late_count; i++)
+                if (!late[i].stream.handle)
+                        return true;
+        return false;
+}
+
+static void begin_wait(void) UNLOCKS(core_lock)
+{
+        for (size_t i = 0; i < late_count; i++)
+                late[i].covered = !late[i].stream.handle;
+        quiesce_begin(&late_wait, false);
+        late_waiting = true;
+}
+
+static void end_wait(void) REQUIRES(core_lock)
+{
+        for (size_t i = 0; i < late_count; i++)
+                late[i].reached = late[i].reached || late[i].covered;
+        late_waiting = false;
 }
 
 static uint64_t tend(void) UNLOCKS(core_lock)
 {
-        enum quiescence now;
+        enum quiescence now = QUIESCE_BUSY;
 
-        if (!any_late() || quiesce_capturing())
+        if ((!late_count && !any_buried()) || quiesce_capturing())
                 return UINT64_MAX;
-        if (!late_waiting) {
-                late_waited = late_count;
-                quiesce_begin(&late_wait, false);
+        if (any_without_order()) {
+                if (!late_waiting)
+                        begin_wait();
+                now = quiesce_poll(&late_wait);
+                if (now == QUIESCE_DONE)
+                        end_wait();
         }
-        late_waiting = true;
-        now = quiesce_poll(&late_wait);
-        if (now != QUIESCE_DONE)
-                return now == QUIESCE_BUSY ? LATER_NS : UINT64_MAX; /* a capture has begun */
-        late_waiting = false;
         reap();
-        for (unsigned i = 0; i < core.gpu_count; i++)
-                reap_gpu(&core.gpus[i]);
-        return any_late() ? LATER_NS : UINT64_MAX;
+        reap_gpus();
+        if (now == QUIESCE_CAPTURE)
+                return UINT64_MAX; /* a capture has begun */
+        return any_without_order() || any_buried() ? LATER_NS : UINT64_MAX;
 }
 
 uint64_t late_tend(uint64_t now_ns)
@@ -174,17 +256,13 @@ uint64_t late_tend(uint64_t now_ns)
         return again_ns;
 }
 
-void late_settle(void)
+bool late_settle(void)
 {
-        struct timespec nap = {.tv_nsec = SETTLE_NS};
+        struct core_wait w = {.what = "memory that it has freed"};
+        const size_t before = late_count;
 
-        for (unsigned polls = 0; polls < SETTLE_POLLS; polls++) {
-                (void)late_tend(0);
-                if (late_count == 0)
-                        return;
-                lock_release(&core_lock);
-                (void)syscall(SYS_nanosleep, &nap, NULL);
-                nap.tv_nsec *= 2;
-                lock_acquire(&core_lock);
-        }
+        while (late_tending && !core_passive())
+                core_wait(&w, NSEC_PER_MSEC);
+        (void)late_tend(0);
+        return late_count < before;
 }

@@ -1,6 +1,5 @@
-/* pool.c: owns the pools, the frees of each stream, and how many of its frees each stream has
- * reached. Must never hand out memory that a stream may still use, nor query a stream or record an
- * event during a capture. */
+/* pool.c: owns the pools and their memory: allocations, frees, and what goes back to the card. Must
+ * never hand out memory that a stream may still use. */
 #include "preload/pool/pool_state.h"
 
 #include <stdlib.h>
@@ -17,15 +16,7 @@
 #include "preload/state/request.h"
 #include "preload/pool/room.h"
 
-#define REST_NS         (100 * NSEC_PER_MSEC) /* until an unused pool shrinks to its threshold */
-#define LAST_RESORT_NS  NSEC_PER_SEC /* how long a search for room waits for pending frees */
-#define FREE_LISTS_KEPT 16u          /* records kept of streams without freed memory */
-#define RECORDS_NS      NSEC_PER_SEC /* how long to wait for a stream whose queue is full */
-
-struct pool *pools;
-static unsigned recording; /* threads that record events without the lock */
-static bool tending;
-static uint64_t tend_ns;
+#define LAST_RESORT_NS NSEC_PER_SEC /* how long a search for room waits for pending frees */
 
 /* ---- pools ---- */
 
@@ -115,181 +106,6 @@ static uint64_t pool_reserved(const struct pool *p)
         return sum;
 }
 
-/* ---- frees that the streams have reached ---- */
-
-static bool same_stream(const struct pool_stream *a, const struct pool_stream *b)
-{
-        if (a->handle != b->handle)
-                return false;
-        return (uintptr_t)a->handle > (uintptr_t)CU_STREAM_PER_THREAD ||
-               (a->context == b->context && a->thread == b->thread);
-}
-
-static struct pool_free_list *free_list_find(const struct pool *p, const struct pool_stream *s)
-{
-        struct pool_free_list *l = p->free_lists;
-
-        while (l && (l->gone || !same_stream(&l->stream, s)))
-                l = l->next;
-        return l;
-}
-
-static struct pool_free_list *free_list_get(struct pool *p, const struct pool_stream *s)
-{
-        struct pool_free_list *l = free_list_find(p, s);
-
-        if (l)
-                return l;
-        l = calloc(1, sizeof(*l));
-        if (!l)
-                return NULL;
-        l->stream = *s;
-        if (!s->context && real.cuStreamGetCtx(s->handle, &l->stream.context) != CUDA_SUCCESS) {
-                free(l);
-                return NULL;
-        }
-        l->next = p->free_lists;
-        p->free_lists = l;
-        return l;
-}
-
-/* Record an event behind all frees of the stream so far. The lock is given up, because recording
- * blocks if the stream's queue is full. */
-static void free_list_record(struct pool_free_list *l) UNLOCKS(core_lock)
-{
-        uint64_t freed = l->freed;
-        CUresult r;
-
-        l->looking = true;
-        recording++;
-        lock_release(&core_lock);
-        r = quiesce_record(&l->event, l->stream.context, l->stream.handle);
-        lock_acquire(&core_lock);
-        recording--;
-        l->looking = false;
-        bell_ring(&core.changed);
-        if (r == CUDA_SUCCESS) {
-                l->marked = freed;
-                l->pending = true;
-        }
-}
-
-/* True if this thread can query the stream. A per-thread default stream can be named only by its
- * own thread, which records an event at each free. */
-static bool free_list_can_be_asked(const struct pool_free_list *l)
-{
-        return !l->gone && l->stream.handle != CU_STREAM_PER_THREAD;
-}
-
-/* Give the freed memory of a stream to all streams, as far as the stream has reached the frees.
- * record: record an event if none is pending; the lock is given up for that. */
-static void free_list_look(struct pool *p, struct pool_free_list *l, bool record) UNLOCKS(core_lock)
-{
-        if (l->looking || quiesce_capturing())
-                return;
-        /* Any answer but CUDA_ERROR_NOT_READY means that the work is done: if the context is gone,
-         * so is its work. */
-        if (l->done < l->freed && l->pending &&
-            quiesce_ask_event(l->event, l->stream.context) != CUDA_ERROR_NOT_READY) {
-                l->pending = false;
-                l->done = MAX(l->done, l->marked);
-        }
-        if (l->done < l->freed && free_list_can_be_asked(l)) {
-                if (quiesce_ask_stream(l->stream.handle, l->stream.context) != CUDA_ERROR_NOT_READY)
-                        l->done = l->freed;
-                else if (record && !l->pending)
-                        free_list_record(l);
-        }
-        suballocator_pass(&l->free, l->done, &p->suballocator.common, 0);
-}
-
-static void free_lists_prune(struct pool *p)
-{
-        unsigned empty = 0;
-
-        for (struct pool_free_list **link = &p->free_lists, *l; (l = *link);) {
-                bool spare = l->free.bytes == 0 && !l->looking && !l->awaited;
-
-                if (!spare || (!l->gone && ++empty <= FREE_LISTS_KEPT)) {
-                        link = &l->next;
-                        continue;
-                }
-                *link = l->next;
-                if (l->event)
-                        (void)real.cuEventDestroy_v2(l->event);
-                free(l);
-        }
-}
-
-bool pool_look(struct pool *p, bool record)
-{
-        CUstreamCaptureMode mode = core_relax();
-        uint64_t before = p->suballocator.common.bytes;
-
-        p->users++;
-        for (struct pool_free_list *l = p->free_lists; l; l = l->next)
-                if (l->free.bytes)
-                        free_list_look(p, l, record);
-        free_lists_prune(p);
-        p->users--;
-        core_unrelax(mode);
-        return p->suballocator.common.bytes > before;
-}
-
-void pool_await_records(void)
-{
-        struct core_wait w = {.what = "events of its own"};
-        uint64_t until = clock_now_ns() + RECORDS_NS, now;
-
-        while (recording && (now = clock_now_ns()) < until && !core_passive())
-                core_wait(&w, until - now);
-}
-
-static void free_list_await(struct pool_free_list *l) UNLOCKS(core_lock)
-{
-        struct core_wait w = {.what = "an event of its own"};
-
-        l->awaited++;
-        while (l->looking)
-                core_wait(&w, UINT64_MAX);
-        l->awaited--;
-}
-
-void pool_stream_dies(CUstream stream)
-{
-        CUstreamCaptureMode mode = core_relax();
-
-        for (struct pool *p = pools; p; p = p->next)
-                for (struct pool_free_list *l = p->free_lists; l; l = l->next) {
-                        if (l->gone || l->stream.handle != stream)
-                                continue;
-                        free_list_await(l);
-                        free_list_look(p, l, false);
-                        /* The last chance to record an event: do it even while other threads
-                         * capture. */
-                        if (l->done < l->freed && l->marked < l->freed &&
-                            !quiesce_is_capturing(stream))
-                                free_list_record(l);
-                        l->gone = true;
-                }
-        core_unrelax(mode);
-}
-
-void pool_context_dies(CUcontext context)
-{
-        for (struct pool *p = pools; p; p = p->next)
-                for (struct pool_free_list *l = p->free_lists; l; l = l->next) {
-                        if (l->stream.context != context)
-                                continue;
-                        free_list_await(l);
-                        l->gone = true;
-                        l->pending = false;
-                        l->event = NULL; /* the event ends with its context */
-                        l->done = l->marked = l->freed;
-                        suballocator_pass(&l->free, l->done, &p->suballocator.common, 0);
-                }
-}
-
 /* ---- giving memory back ---- */
 
 static bool extent_is_idle(const struct extent *e)
@@ -297,8 +113,17 @@ static bool extent_is_idle(const struct extent *e)
         return e->state == EXTENT_RESIDENT && !e->busy && !e->live;
 }
 
-/* Returns the highest extent with memory in a free suballocation that all streams may use. */
-static struct extent *idle_extent(const struct pool *p)
+/* True for an unused extent that the driver would have given back: with or without memory, the
+ * program is no longer told of it. */
+static bool extent_may_go(const struct extent *e)
+{
+        return e->told && !e->unawaited && !e->live && !e->busy &&
+               (e->state == EXTENT_RESIDENT || e->state == EXTENT_UNBACKED);
+}
+
+/* Returns the highest unused extent in a free suballocation that all streams may use. awaited: only
+ * if the program has waited for its frees. */
+static struct extent *idle_extent(const struct pool *p, bool awaited)
 {
         const struct free_list *l = &p->suballocator.common;
 
@@ -309,23 +134,32 @@ static struct extent *idle_extent(const struct pool *p)
                         uint64_t i = MIN(to / b->extent_bytes, b->extent_count);
 
                         while (i-- > 0 && i * b->extent_bytes >= from)
-                                if (extent_is_idle(&b->extents[i]))
+                                if (awaited ? extent_may_go(&b->extents[i])
+                                            : extent_is_idle(&b->extents[i]))
                                         return &b->extents[i];
                 }
         return NULL;
 }
 
-/* Give memory back until so many bytes are released, or at most `keep` bytes are held. Returns the
- * released bytes. */
-static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep) UNLOCKS(core_lock)
+/* Give memory back until so many bytes are released, or the program is told of at most `keep`
+ * bytes. awaited: as for idle_extent(). Returns the released bytes. */
+static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep, bool awaited)
+        UNLOCKS(core_lock)
 {
         uint64_t released = 0;
         struct extent *e;
 
         p->users++;
-        while (released < bytes && pool_reserved(p) > keep && (e = idle_extent(p))) {
-                if (!swap_release(p->gpu, e))
+        while (released < bytes && pool_told(p) > keep && (e = idle_extent(p, awaited))) {
+                const uint32_t unawaited = e->unawaited;
+
+                e->told = false;
+                e->unawaited = 0;
+                if (e->state == EXTENT_RESIDENT && !swap_release(p->gpu, e)) {
+                        e->told = true;
+                        e->unawaited = unawaited;
                         break;
+                }
                 released += e->bytes;
         }
         p->users--;
@@ -357,10 +191,31 @@ static void look_and_await(struct pool *p) UNLOCKS(core_lock)
         p->users--;
 }
 
+/* The driver gives back memory beyond the threshold as soon as the program has waited for its free.
+ * That would cost time at each wait, so the agent does it later; but the program is told of it. */
+static void shrink(struct pool *p) UNLOCKS(core_lock)
+{
+        look_and_await(p);
+        (void)release(p, UINT64_MAX, p->threshold, true);
+}
+
+uint64_t pool_settle(const struct gpu *g)
+{
+        uint64_t elsewhere = 0;
+
+        for (struct pool *p = pools; p; p = p->next)
+                if (p->gpu == g) {
+                        shrink(p);
+                        elsewhere += pool_told(p) - pool_reserved(p);
+                }
+        return elsewhere;
+}
+
 void pool_trim(struct pool *p, uint64_t keep)
 {
         look_and_await(p);
-        (void)release(p, UINT64_MAX, align_up(keep, POOL_EXTENT));
+        /* As in the driver, the size is rounded up to steps, and is 0 if the sum overflows. */
+        (void)release(p, UINT64_MAX, (keep + POOL_STEP - 1) & ~(POOL_STEP - 1), true);
 }
 
 bool pool_reclaim(struct gpu *g, uint64_t bytes)
@@ -370,7 +225,7 @@ bool pool_reclaim(struct gpu *g, uint64_t bytes)
         for (struct pool *p = pools; p && released < bytes; p = p->next)
                 if (p->gpu == g) {
                         (void)pool_look(p, true);
-                        released += release(p, bytes - released, 0);
+                        released += release(p, bytes - released, 0, false);
                 }
         return released > 0;
 }
@@ -409,18 +264,9 @@ static bool pool_is_over(struct pool *p)
         if (p->handle || p->users || p->suballocator.live || p->gpu->error)
                 return false;
         for (const struct pool_free_list *l = p->free_lists; l; l = l->next)
-                if (l->free.bytes || l->looking || l->awaited)
+                if (l->free.bytes || l->looking || l->waiters)
                         return false;
         return true;
-}
-
-static void tend_soon(void)
-{
-        if (!tending) {
-                tending = true;
-                tend_ns = clock_now_ns() + REST_NS;
-                request_kick();
-        }
 }
 
 /* Shrink an unused pool to its threshold. True: look again later. */
@@ -429,14 +275,14 @@ static bool tend(struct pool *p) UNLOCKS(core_lock)
         bool rested = p->turns == p->turns_seen || !p->handle;
 
         p->turns_seen = p->turns;
-        if (pool_reserved(p) <= p->threshold && p->handle)
+        if (pool_told(p) <= p->threshold && p->handle)
                 return false;
         if (rested) {
                 (void)pool_look(p, false);
-                (void)release(p, UINT64_MAX, p->threshold);
+                (void)release(p, UINT64_MAX, p->threshold, p->handle != NULL);
         }
-        /* Only pending frees need another look: live memory is given back after it is freed. */
-        for (const struct pool_free_list *l = p->free_lists; l; l = l->next)
+        /* Only a destroyed pool waits for its streams to reach frees. */
+        for (const struct pool_free_list *l = p->free_lists; l && !p->handle; l = l->next)
                 if (l->free.bytes)
                         return true;
         return !rested;
@@ -446,11 +292,11 @@ uint64_t pool_tend(uint64_t now)
 {
         bool more = false;
 
-        if (!tending)
+        if (!pool_tending)
                 return UINT64_MAX;
-        if (now < tend_ns)
-                return tend_ns - now;
-        tending = false; /* cleared before tend(): a thread may set the flag again */
+        if (now < pool_tend_ns)
+                return pool_tend_ns - now;
+        pool_tending = false; /* cleared before tend(): a thread may set the flag again */
         for (struct pool *p = pools, *next; p; p = next) {
                 bool again = tend(p);
 
@@ -461,8 +307,8 @@ uint64_t pool_tend(uint64_t now)
                         more = more || again || (!p->handle && !p->suballocator.live);
         }
         if (more)
-                tend_soon();
-        return tending ? REST_NS : UINT64_MAX;
+                pool_tend_soon();
+        return pool_tending ? POOL_REST_NS : UINT64_MAX;
 }
 
 void pool_dies(CUmemoryPool handle, bool handed_over)
@@ -475,7 +321,7 @@ void pool_dies(CUmemoryPool handle, bool handed_over)
                 return;
         p->handle = NULL;
         p->threshold = 0;
-        tend_soon();
+        pool_tend_soon();
 }
 
 void pool_hand_over(struct pool *p)
@@ -500,38 +346,6 @@ static struct suballocation *look_up(struct pool *p, struct pool_free_list *l, u
         if (l)
                 n = smaller(n, suballocator_fit(&l->free, bytes, in_use_only));
         return n || !l ? n : suballocator_join(&p->suballocator, &l->free, bytes, in_use_only);
-}
-
-/* Makes the stream wait for another stream that has freed enough, and takes that memory. */
-static bool borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) UNLOCKS(core_lock)
-{
-        struct pool_free_list *own, *l = p->free_lists;
-        uint64_t held;
-        CUresult r;
-
-        if (!p->may_wait || quiesce_capturing())
-                return false;
-        while (l && (l->looking || same_stream(&l->stream, s) ||
-                     !suballocator_fit(&l->free, bytes, false)))
-                l = l->next;
-        own = l ? free_list_get(p, s) : NULL;
-        if (!own || own->looking)
-                return false;
-        own->looking = true; /* keeps both streams' records alive */
-        if (free_list_can_be_asked(l))
-                free_list_record(l);
-        l->looking = true;
-        recording++;
-        lock_release(&core_lock);
-        r = l->event ? real.cuStreamWaitEvent(s->handle, l->event, 0) : CUDA_ERROR_INVALID_HANDLE;
-        lock_acquire(&core_lock);
-        recording--;
-        l->looking = own->looking = false;
-        bell_ring(&core.changed);
-        held = l->free.bytes;
-        if (r == CUDA_SUCCESS)
-                suballocator_pass(&l->free, l->marked, &own->free, ++own->freed);
-        return l->free.bytes < held; /* false if the event is older than those frees */
 }
 
 /* Rather than fail, wait for frees that other streams have not reached yet. Do not wait for ever:
@@ -560,9 +374,9 @@ static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, ui
         if (may_grow && cost <= sub_sat(g->visible, g->heap.allocated + core_own_unevictable(g)) &&
             room_commit(g, cost) == 0)
                 return true;
-        if (borrow(p, s, bytes))
+        if (pool_borrow(p, s, bytes))
                 return true;
-        if (may_grow ? room_grow(g, cost) : release(p, cost, 0) > 0)
+        if (may_grow ? room_grow(g, cost) : release(p, cost, 0, false) > 0)
                 return true;
         if (!*until_ns)
                 *until_ns = clock_now_ns() + LAST_RESORT_NS;
@@ -580,14 +394,14 @@ static bool contested(void)
 static struct suballocation *find_free(struct pool *p, const struct pool_stream *s, uint64_t bytes,
                                        bool look) UNLOCKS(core_lock)
 {
-        struct suballocation *n = look_up(p, free_list_find(p, s), bytes, true);
+        struct suballocation *n = look_up(p, pool_list_find(p, s), bytes, true);
 
         if (!n && look && pool_look(p, true))
-                n = look_up(p, free_list_find(p, s), bytes, true);
+                n = look_up(p, pool_list_find(p, s), bytes, true);
         if (!n)
-                n = look_up(p, free_list_find(p, s), bytes, false);
+                n = look_up(p, pool_list_find(p, s), bytes, false);
         if (!n && pool_widen(p, bytes) == 0)
-                n = look_up(p, free_list_find(p, s), bytes, false);
+                n = look_up(p, pool_list_find(p, s), bytes, false);
         return n;
 }
 
@@ -621,7 +435,8 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                         return n;
                 look = false;
                 /* If memory is short, release unused extents before taking more memory. */
-                if (contested() && h->backed + cost > core_limit(p->gpu) && release(p, cost, 0) > 0)
+                if (contested() && h->backed + cost > core_limit(p->gpu) &&
+                    release(p, cost, 0, false) > 0)
                         continue;
                 if (h->allocated + cost <= room_allowed(p->gpu) &&
                     (!p->most || pool_reserved(p) + cost <= p->most))
@@ -647,11 +462,11 @@ void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t by
         for (; i <= last; i++) {
                 if (b->extents[i].live)
                         continue;
-                idle = true;
+                idle = idle || !p->handle || !b->extents[i].unawaited;
                 swap_unused(p->gpu, &b->extents[i]);
         }
         if (idle && p->threshold != UINT64_MAX)
-                tend_soon();
+                pool_tend_soon();
 }
 
 static void give(struct pool *p, struct suballocation *n, struct pool_free_list *l)
@@ -661,14 +476,16 @@ static void give(struct pool *p, struct suballocation *n, struct pool_free_list 
         CUdeviceptr at = n->address;
         uint64_t bytes = n->bytes;
 
-        p->used -= n->requested;
         p->turns++;
         if (!l || !pool_keep(p, b, at, bytes))
                 heap_unuse(b, at, bytes);
-        if (l)
-                suballocator_give(&p->suballocator, n, &l->free, ++l->freed);
-        else
+        if (l) {
+                l->freed = frees_next();
+                suballocator_give(&p->suballocator, n, &l->free, l->freed);
+                pool_note_unawaited(l, b, at, bytes);
+        } else {
                 suballocator_give(&p->suballocator, n, &p->suballocator.common, 0);
+        }
         pool_drop_idle(p, b, at, bytes);
 }
 
@@ -687,22 +504,24 @@ CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t byt
         if (!n)
                 return g->error ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
         b = n->chunk->block;
-        p->used += bytes;
-        p->used_high = MAX(p->used_high, p->used);
         p->turns++;
         more = heap_use_cost(b, n->address, n->bytes) > 0;
         heap_use(&g->heap, b, n->address, n->bytes);
+        pool_note_used(b, n->address, n->bytes);
         if (more) {
-                p->reserved_high = MAX(p->reserved_high, pool_reserved(p));
+                p->reserved_high = MAX(p->reserved_high, pool_told(p));
                 request_report(g);
                 g->commit_used_ns = clock_now_ns();
                 if (g->limit == UINT64_MAX && swap_back_block(g, b) < 0) {
                         give(p, n, NULL);
                         return CUDA_ERROR_OUT_OF_MEMORY;
                 }
+                swap_back_new(g);
         }
         if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
                 gate_shut(GATE_UNBACKED);
+        p->used += bytes;
+        p->used_high = MAX(p->used_high, p->used);
         *ret_address = n->address;
         return CUDA_SUCCESS;
 }
@@ -711,26 +530,16 @@ CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool
 {
         struct pool *p = container_of(b->chunk->suballocator, struct pool, suballocator);
         struct suballocation *n = suballocator_at(&p->suballocator, address);
-        struct pool_free_list *l = s && n ? free_list_get(p, s) : NULL;
+        struct pool_free_list *l = s && n ? pool_list_get(p, s) : NULL;
 
         if (!n)
                 return CUDA_ERROR_INVALID_VALUE;
         if (s && !l)
                 return CUDA_ERROR_OUT_OF_MEMORY;
+        if (s)
+                p->used -= n->requested;
         give(p, n, l);
         return CUDA_SUCCESS;
-}
-
-void pool_mark(const struct block *b, const struct pool_stream *s)
-{
-        struct pool *p =
-                b->chunk ? container_of(b->chunk->suballocator, struct pool, suballocator) : NULL;
-        struct pool_free_list *l = p ? free_list_find(p, s) : NULL;
-
-        if (!l)
-                return;
-        free_list_await(l);
-        free_list_record(l);
 }
 
 /* ---- attributes ---- */
@@ -739,11 +548,8 @@ bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value)
 {
         switch (which) {
         case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-                /* The driver gives back memory beyond the threshold at the next synchronization,
-                 * which we do not see: do it now. */
-                look_and_await(p);
-                (void)release(p, UINT64_MAX, p->threshold);
-                *ret_value = pool_reserved(p);
+                shrink(p);
+                *ret_value = pool_told(p);
                 return true;
         case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
                 *ret_value = p->reserved_high;
@@ -767,10 +573,10 @@ void pool_set(struct pool *p, CUmemPool_attribute which, const void *value)
                 break;
         case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
                 p->threshold = *(const cuuint64_t *)value;
-                tend_soon();
+                pool_tend_soon();
                 break;
         case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: /* only a reset is allowed */
-                p->reserved_high = pool_reserved(p);
+                p->reserved_high = pool_told(p);
                 break;
         case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
                 p->used_high = p->used;

@@ -3,9 +3,10 @@
  * The driver's own pool object stays, for its handle and for allocations that are captured into
  * graphs; all other memory is ours. The stream that freed memory may use it again at once. Another
  * stream may use it when the first one is known to have reached the free, or after it was made to
- * wait for that. Freed memory is kept up to the pool's release threshold. It has no contents: when
- * memory must leave the card, freed memory leaves first and is not copied. core_lock is held in all
- * functions below. */
+ * wait for that. Freed memory is kept up to the pool's release threshold, and beyond it until a
+ * call of the program has waited for the free, as in the driver. It has no contents: when memory
+ * must leave the card, freed memory leaves first and is not copied. core_lock is held in all
+ * functions below, unless they say otherwise. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
+#include "preload/pool/frees.h"
 #include "preload/process/lock.h"
 
 struct block;
@@ -22,14 +24,6 @@ struct pool;
 /* The driver's pools grow in such steps. A pool's limit is rounded up to a step, and an address is
  * reported to be part of a mapping of that size. */
 #define POOL_STEP (UINT64_C(32) << 20)
-
-/* A lasting name of a stream. A default stream is named by its context, and the per-thread one also
- * by its thread. */
-struct pool_stream {
-        CUstream handle;   /* never NULL */
-        CUcontext context; /* the context of a default stream; else NULL */
-        uint64_t thread;   /* the thread of CU_STREAM_PER_THREAD */
-};
 
 /* Returns the pool of a handle; NULL: the driver serves the pool, or there is none. */
 struct pool *pool_find(CUmemoryPool handle);
@@ -47,12 +41,18 @@ struct gpu *pool_gpu(const struct pool *p);
  * GPU has failed; let the driver answer. */
 CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
                        CUdeviceptr *ret_address) UNLOCKS(core_lock);
-/* Free the allocation that begins at an address of a POOL block, in stream order. s NULL: no work
- * uses the memory any more. */
+/* Free the allocation that begins at an address of a POOL block, in stream order. s NULL: by
+ * cuMemFree. No work uses the memory any more, as the program promises. It counts as used for ever,
+ * as in the driver. */
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
         REQUIRES(core_lock);
 /* The calling thread has recorded an event on its own default stream after a free. */
 void pool_mark(const struct block *b, const struct pool_stream *s) UNLOCKS(core_lock);
+
+/* A call of the program has waited for the work that a stream had when frees_open() returned this
+ * number. s NULL: for an event. Which stream had recorded it is not known, so all frees that
+ * streams have reached count as waited for. True: calls have waited for all frees. */
+bool pool_awaited(const struct pool_stream *s, uint64_t frees) UNLOCKS(core_lock);
 
 /* Returns an attribute that we know, of reserved or used memory. False: the driver has to
  * answer. */
@@ -61,6 +61,10 @@ bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value) 
 void pool_set(struct pool *p, CUmemPool_attribute which, const void *value);
 /* Give back free memory until the pool holds at most so many bytes. */
 void pool_trim(struct pool *p, uint64_t keep) UNLOCKS(core_lock);
+/* The program asks how much of the GPU is free: give back what the driver's pools would have given
+ * back by now. Returns the bytes that pools still have for the program, but not in heap.allocated.
+ */
+uint64_t pool_settle(const struct gpu *g) UNLOCKS(core_lock);
 /* Give back up to so many bytes of unused memory in any pool of the GPU. True: something was given
  * back. */
 bool pool_reclaim(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);

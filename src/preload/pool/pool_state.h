@@ -1,6 +1,7 @@
-/* pool_state.h: shared by pool.c (allocation and free), pool_space.c (address space) and
- * pool_kept.c (memory kept while the program is frozen). No other file includes it. core_lock is
- * held in all functions. */
+/* pool_state.h: shared by pool.c (allocation and free), pool_space.c (address space),
+ * pool_streams.c (frees that streams have reached), pool_awaited.c (frees that the program has
+ * waited for) and pool_kept.c (memory kept while the program is frozen). No other file includes it.
+ * core_lock is held in all functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,15 +18,20 @@ struct pool_free_list {
         struct pool_free_list *next;
         struct pool_stream stream;
         struct free_list free;
-        uint64_t freed;   /* number of frees so far */
+        uint32_t name;    /* names the list in extent.unawaited */
+        uint64_t freed;   /* number of the last free (frees.h) */
         uint64_t marked;  /* `freed` when the event was last recorded */
-        uint64_t done;    /* number of frees that the stream is known to have reached */
+        uint64_t done;    /* the stream is known to have reached the frees up to this number */
+        uint64_t awaited; /* a call of the program has waited for the frees up to this number */
         CUevent event;    /* our event in the stream's context; NULL: none yet */
         bool pending;     /* the event is recorded, and not known to be reached */
         bool gone;        /* the stream is destroyed; only the event can be queried */
         bool looking;     /* a thread records the event without the lock */
-        unsigned awaited; /* threads that wait to use this record */
+        unsigned waiters; /* threads that wait to use this record */
 };
+
+/* extent.unawaited: 0, the name of a list, or this: no call has waited for frees of several. */
+#define UNAWAITED_MANY UINT32_MAX
 
 struct pool {
         struct pool *next;
@@ -35,6 +41,7 @@ struct pool {
         struct gpu *gpu;
         struct suballocator suballocator;
         struct pool_free_list *free_lists;
+        uint32_t names; /* free lists made so far */
         uint64_t used, used_high, reserved_high;
         uint64_t threshold, /* bytes that an unused pool keeps */
                 most;       /* bytes that the pool may hold; 0: no limit */
@@ -44,7 +51,18 @@ struct pool {
         unsigned users;     /* threads that have given up the lock and will use the pool again */
 };
 
+#define POOL_REST_NS (100 * NSEC_PER_MSEC) /* until an unused pool shrinks to its threshold */
+
 extern struct pool *pools;
+extern bool pool_tending; /* the agent looks at pools at pool_tend_ns */
+extern uint64_t pool_tend_ns;
+
+/* Returns the free list of a stream. pool_list_find(): NULL if there is none. pool_list_get() makes
+ * it; NULL: no memory, or no such stream. */
+struct pool_free_list *pool_list_find(const struct pool *p, const struct pool_stream *s);
+struct pool_free_list *pool_list_get(struct pool *p, const struct pool_stream *s);
+/* Makes the stream wait for another stream that has freed enough, and takes that memory. */
+bool pool_borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes) UNLOCKS(core_lock);
 
 /* Find out which frees the streams have reached. record: record events for frees that have none.
  * True: some memory became free for all streams. */
@@ -58,6 +76,20 @@ int pool_widen(struct pool *p, uint64_t bytes);
 /* Returns free memory of just these pages, in a block of its own: where a whole extent has no room
  * any more, its pages may. NULL: no memory. */
 struct suballocation *pool_pages(struct pool *p, uint64_t pages);
+
+/* Look soon whether memory is to be given back. */
+void pool_tend_soon(void);
+
+/* Returns the bytes of the pool that the program is told. Memory that has left the card is part of
+ * it until it would have been given back. */
+uint64_t pool_told(const struct pool *p);
+/* An allocation begins: the program is told of its extents from now on. */
+void pool_note_used(struct block *b, CUdeviceptr at, uint64_t bytes);
+/* The stream has freed this memory, and no call of the program has waited for that yet. */
+void pool_note_unawaited(const struct pool_free_list *l, struct block *b, CUdeviceptr at,
+                         uint64_t bytes);
+/* Calls have waited for all frees of a stream. */
+void pool_settle_frees(struct pool *p, struct pool_free_list *l);
 
 /* While the program is frozen, keep the contents of memory that is freed in stream order. False:
  * the program is not frozen, so nothing is kept. */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/move/swap.h"
+#include "preload/pool/late.h"
 #include "preload/pool/pool.h"
 #include "preload/state/core.h"
 #include "preload/state/request.h"
@@ -37,7 +38,8 @@ bool room_grow(struct gpu *g, uint64_t more)
                 return false; /* not enough even if all unused memory were given up */
         if (more <= core_visible_free(g) && room_commit(g, more) == 0)
                 return true;
-        if (pool_reclaim(g, more))
+        (void)late_awaited(NULL, 0); /* what streams have reached need not wait for the program */
+        if (late_settle() || pool_reclaim(g, more))
                 return true;
         if (g->cap || !heap_adopted(&g->heap, 0, UINT64_MAX))
                 return false; /* memory left to the driver makes no room in a cap */

@@ -238,11 +238,8 @@ static void a_copy_or_fill_past_an_allocation_does_not_reach_the_driver(void **s
         REFUSED(cuGraphAddMemcpyNode, (&n, NULL, NULL, 0, &three, NULL));
         REFUSED(cuGraphMemcpyNodeSetParams, (n, &three));
         REFUSED(cuGraphExecMemcpyNodeSetParams, (NULL, n, &three, NULL));
-        REFUSED(cuGraphAddMemsetNode, (&n, NULL, NULL, 0, &set, NULL));
         REFUSED(cuGraphMemsetNodeSetParams, (n, &set));
         REFUSED(cuGraphExecMemsetNodeSetParams, (NULL, n, &set, NULL));
-        REFUSED(cuGraphAddNode, (&n, NULL, NULL, 0, &node));
-        REFUSED(cuGraphAddNode_v2, (&n, NULL, NULL, NULL, 0, &node));
         REFUSED(cuGraphNodeSetParams, (n, &node));
         REFUSED(cuGraphExecNodeSetParams, (NULL, n, &node));
         assert_int_equal(OURS(cuMemcpy3D_v2)(NULL), CUDA_SUCCESS);

@@ -427,6 +427,7 @@ static void pool_frees(void)
         range_of("freed", p);
         SAY(cuMemsetD8_v2(p, 1, 16));
         SAY(cuMemsetD8Async(p, 1, 16, stream));
+        NEED(cuStreamSynchronize(stream)); /* a driver that accepts the fill needs the memory */
         NEED(cuMemAllocAsync(&p, 4 * MIB, stream));
         SAY(cuMemFree_v2(p));
         holds("after cuMemFree", usual);
@@ -854,8 +855,8 @@ const struct facts pool_groups[] = {
 
 int main(int argc, char *argv[])
 {
-        static const struct facts *const lists[] = {pool_groups, pool_graph_groups, green_groups,
-                                                    host_groups, NULL};
+        static const struct facts *const lists[] = {pool_groups,  pool_graph_groups, free_groups,
+                                                    green_groups, host_groups,       NULL};
 
         return facts_main(argc, argv, lists);
 }

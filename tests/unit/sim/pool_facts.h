@@ -3,4 +3,5 @@
 
 #include "facts.h"
 
-extern const struct facts pool_groups[], pool_graph_groups[], green_groups[], host_groups[];
+extern const struct facts pool_groups[], pool_graph_groups[], free_groups[], green_groups[],
+        host_groups[];
