@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from world import BUILD, LIBRARY, MIB, ROOT
+from world import BUILD, LIBRARY, MIB, ROOT, wait_for
 
 # Lines in which the answers differ, and why.
 DIFFERENT = {
@@ -40,20 +40,36 @@ def test_programs_under_sublet_get_the_drivers_answers(make_world, facts):
     world.start_daemon()
     with open(os.path.join(ROOT, "tests", "unit", "sim", facts + ".txt"), encoding="ascii") as f:
         recorded = by_group(f.read().splitlines())
-    got, wrong, met = {}, [], set()
-    for group in dict.fromkeys(name.split()[0] for name in recorded):
-        untold = {"SIMCUDA_TRACE": None, "SUBLET_TRACE": None} if group in FAILS else {}
-        asked = world.start([os.path.join(BUILD, "tests", "unit", facts), group], SIMCUDA_MEMORY=None,
-                            LD_PRELOAD=LIBRARY, **untold).ok()
-        got.update(by_group(asked.out().splitlines()))
-    assert got.keys() == recorded.keys()
-    for group, want in recorded.items():
-        assert len(got[group]) == len(want), group
-        for card, here in zip(want, got[group]):
+    met = set()
+
+    def differing(want, got):
+        """Returns the lines that differ from a card's, and notes those that may."""
+        wrong = []
+        for card, here in zip(want, got):
             known = [p for p in DIFFERENT[facts] if re.fullmatch(p, card)]
             if card != here and known:
                 met.add(known[0])
             elif card != here:
                 wrong.append(f"a card: {card}\n  here: {here}")
+        return wrong
+
+    def ask(group):
+        untold = {"SIMCUDA_TRACE": None, "SUBLET_TRACE": None} if group in FAILS else {}
+        asked = world.start([os.path.join(BUILD, "tests", "unit", facts), group], SIMCUDA_MEMORY=None,
+                            LD_PRELOAD=LIBRARY, **untold).ok()
+        got = by_group(asked.out().splitlines())
+        wanted = {name: lines for name, lines in recorded.items() if name.split()[0] == group}
+        assert got.keys() == wanted.keys()
+        for name, want in wanted.items():
+            assert len(got[name]) == len(want), name
+        return [line for name, want in wanted.items() for line in differing(want, got[name])]
+
+    wrong = []
+    for group in dict.fromkeys(name.split()[0] for name in recorded):
+        found = ask(group)
+        if found:  # free memory rises when the daemon sees that the context of the last process has gone
+            wait_for(lambda: world.status()["gpus"][0]["foreign"] == 0, 20, "the card to be free")
+            found = ask(group)
+        wrong += found
     assert not wrong, "\n".join(wrong)
     assert met == set(DIFFERENT[facts]), "no longer different: " + ", ".join(set(DIFFERENT[facts]) - met)
