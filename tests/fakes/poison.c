@@ -8,6 +8,11 @@
 
 #define WEAK __attribute__((weak))
 
+WEAK bool poison_sticks(CUresult r)
+{
+        return r == CUDA_ERROR_LAUNCH_FAILED;
+}
+
 WEAK bool poison_note(struct gpu *g, CUresult r)
 {
         if (r != CUDA_ERROR_LAUNCH_FAILED)

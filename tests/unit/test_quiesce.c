@@ -622,6 +622,27 @@ static void a_wait_ends_when_work_has_failed(void **state)
         assert_int_equal(gpu->error, CUDA_ERROR_LAUNCH_FAILED);
 }
 
+static void a_wait_goes_on_while_the_driver_does_not_answer(void **state)
+{
+        static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_INVALID_VALUE,
+                                          CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_SYSTEM_NOT_READY};
+
+        make_stream(0);
+        for (unsigned i = 0; i < 2 * ARRAY_SIZE(errors); i++) {
+                struct quiesce_wait w;
+
+                submit(0);
+                fails = i % 2 ? errors[i / 2] : CUDA_SUCCESS; /* or from the beginning on */
+                quiesce_begin(&w, true);
+                fails = errors[i / 2];
+                assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
+                fails = CUDA_SUCCESS;
+                assert_int_equal(quiesce_poll(&w), QUIESCE_BUSY);
+                check_done(&w);
+        }
+        assert_int_equal(gpu->error, CUDA_SUCCESS);
+}
+
 static void idle_streams_are_not_queried_again(void **state)
 {
         make_stream(0);
@@ -748,6 +769,7 @@ int main(void)
                 QUIESCE_TESTS(a_wait_covers_work_of_a_stream_destroyed_during_a_capture),
                 QUIESCE_TESTS(a_wait_ends_though_the_program_submits_more),
                 QUIESCE_TESTS(a_wait_ends_when_work_has_failed),
+                QUIESCE_TESTS(a_wait_goes_on_while_the_driver_does_not_answer),
                 QUIESCE_TESTS(idle_streams_are_not_queried_again),
                 QUIESCE_TESTS(waiting_for_all_ends_with_the_work),
                 QUIESCE_TEST(contexts_are_found_by_handle_gpu_and_kind),

@@ -7,7 +7,7 @@
 #include "preload/state/part.h"
 #include "preload/state/request.h"
 
-static bool error_is_sticky(CUresult r)
+bool poison_sticks(CUresult r)
 {
         switch (r) {
         case CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -40,7 +40,7 @@ void poison_give_up(struct gpu *g, CUresult why)
 
 bool poison_note(struct gpu *g, CUresult r)
 {
-        if (!error_is_sticky(r))
+        if (!poison_sticks(r))
                 return false;
         if (!g->error) {
                 poison_give_up(g, r);

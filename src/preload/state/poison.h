@@ -13,6 +13,9 @@
 
 struct gpu;
 
+/* True for an error after which the driver fails every call of the process on that GPU. */
+bool poison_sticks(CUresult r);
+
 /* Record the result of a driver call. True: the GPU is lost to this process. core_lock held. */
 bool poison_note(struct gpu *g, CUresult r) REQUIRES(core_lock);
 /* The driver fails what the program cannot do without: the GPU is lost with this error, though the

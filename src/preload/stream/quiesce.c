@@ -15,7 +15,9 @@
 #include "preload/state/request.h"
 #include "preload/process/lock.h"
 
-#define RECORDS_NS NSEC_PER_SEC /* how long to wait for a stream whose queue is full */
+#define RECORDS_NS NSEC_PER_SEC        /* how long to wait for a stream whose queue is full */
+#define TRIES      3u                  /* of a question that the driver does not answer */
+#define SILENT_NS  (30 * NSEC_PER_SEC) /* without an answer: the work counts as ended */
 
 struct stream {
         CUstream handle; /* NULL: destroyed with work in flight; only the event is left */
@@ -114,6 +116,36 @@ struct context *quiesce_context_primary(const struct gpu *g)
         return c;
 }
 
+/* True if the driver says neither how the work stands nor that there is nothing to ask about: a
+ * context or stream that has ended, failed, or captures. */
+static bool tells_nothing(CUresult r)
+{
+        switch (r) {
+        case CUDA_SUCCESS:
+        case CUDA_ERROR_NOT_READY:
+        case CUDA_ERROR_DEINITIALIZED:
+        case CUDA_ERROR_INVALID_CONTEXT:
+        case CUDA_ERROR_INVALID_HANDLE:
+        case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+                return false;
+        default:
+                return !poison_sticks(r) && (r < CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+                                             r > CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+        }
+}
+
+/* A call that failed may do it the next time. */
+#define ASK(call)                                                   \
+        ({                                                          \
+                CUresult answer_;                                   \
+                unsigned tries_ = 0;                                \
+                                                                    \
+                do                                                  \
+                        answer_ = (call);                           \
+                while (tells_nothing(answer_) && ++tries_ < TRIES); \
+                answer_;                                            \
+        })
+
 /* Creates both events of a context. True: the driver has context events. Call it while no thread
  * can block inside the driver on this context: creating an event would wait for that thread. */
 static bool context_has_marks(struct context *c)
@@ -122,9 +154,10 @@ static bool context_has_marks(struct context *c)
         CUcontext popped;
         bool ok = false;
 
-        if (real.cuCtxPushCurrent_v2(c->handle) == CUDA_SUCCESS) {
-                ok = real.cuEventCreate(&c->mark, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-                     real.cuEventCreate(&c->still_mark, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+        if (ASK(real.cuCtxPushCurrent_v2(c->handle)) == CUDA_SUCCESS) {
+                ok = ASK(real.cuEventCreate(&c->mark, CU_EVENT_DISABLE_TIMING)) == CUDA_SUCCESS &&
+                     ASK(real.cuEventCreate(&c->still_mark, CU_EVENT_DISABLE_TIMING)) ==
+                             CUDA_SUCCESS &&
                      real.cuCtxRecordEvent(c->handle, c->mark) == CUDA_SUCCESS;
                 (void)real.cuCtxPopCurrent_v2(&popped);
         }
@@ -228,7 +261,7 @@ static bool stream_is_capturing(CUstream s)
 {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-        return real.cuStreamIsCapturing(s, &status) != CUDA_SUCCESS ||
+        return ASK(real.cuStreamIsCapturing(s, &status)) != CUDA_SUCCESS ||
                status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -237,13 +270,13 @@ CUresult quiesce_record(CUevent *event, CUcontext context, CUstream stream)
         CUcontext popped;
         CUresult r;
 
-        r = real.cuCtxPushCurrent_v2(context);
+        r = ASK(real.cuCtxPushCurrent_v2(context));
         if (r != CUDA_SUCCESS)
                 return r;
         if (!*event)
-                r = real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+                r = ASK(real.cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
         if (r == CUDA_SUCCESS)
-                r = real.cuEventRecord(*event, stream);
+                r = ASK(real.cuEventRecord(*event, stream));
         (void)real.cuCtxPopCurrent_v2(&popped);
         return r;
 }
@@ -269,7 +302,7 @@ static bool record_unlocked(CUevent *event, CUcontext context, CUstream stream) 
 /* Record an event behind all work of the context's streams. */
 static bool context_record(const struct context *c, CUevent event) REQUIRES(core_lock)
 {
-        CUresult r = real.cuCtxRecordEvent(c->handle, event);
+        CUresult r = ASK(real.cuCtxRecordEvent(c->handle, event));
 
         if (r != CUDA_SUCCESS)
                 (void)poison_note(c->gpu, r);
@@ -281,11 +314,11 @@ static bool context_record(const struct context *c, CUevent event) REQUIRES(core
 CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
 {
         CUcontext popped;
-        CUresult r = real.cuCtxPushCurrent_v2(context);
+        CUresult r = ASK(real.cuCtxPushCurrent_v2(context));
 
         if (r != CUDA_SUCCESS)
                 return r;
-        r = real.cuStreamQuery(stream);
+        r = ASK(real.cuStreamQuery(stream));
         (void)real.cuCtxPopCurrent_v2(&popped);
         return r;
 }
@@ -293,11 +326,11 @@ CUresult quiesce_ask_stream(CUstream stream, CUcontext context)
 CUresult quiesce_ask_event(CUevent event, CUcontext context)
 {
         CUcontext popped;
-        CUresult r = real.cuCtxPushCurrent_v2(context);
+        CUresult r = ASK(real.cuCtxPushCurrent_v2(context));
 
         if (r != CUDA_SUCCESS)
                 return r;
-        r = real.cuEventQuery(event);
+        r = ASK(real.cuEventQuery(event));
         (void)real.cuCtxPopCurrent_v2(&popped);
         return r;
 }
@@ -308,7 +341,7 @@ static bool stream_has_work(CUstream stream, CUcontext context) REQUIRES(core_lo
 
         if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
                 note_error(context, r);
-        return r == CUDA_ERROR_NOT_READY;
+        return r == CUDA_ERROR_NOT_READY || tells_nothing(r);
 }
 
 static struct stream *stream_find(CUstream handle)
@@ -456,6 +489,11 @@ static bool is_busy(CUresult r, CUcontext context, bool *waits, struct quiesce_w
 {
         if (r == CUDA_ERROR_NOT_READY)
                 return true;
+        if (tells_nothing(r)) {
+                w->silent_ns = w->silent_ns ? w->silent_ns : clock_now_ns();
+                if (clock_now_ns() - w->silent_ns < SILENT_NS)
+                        return true;
+        }
         *waits = false;
         w->progress++;
         if (r != CUDA_SUCCESS)

@@ -96,6 +96,7 @@ struct quiesce_wait {
         uint64_t number;
         uint64_t generation; /* gate_submissions() when the wait began */
         uint64_t progress;   /* changes whenever some work has ended */
+        uint64_t silent_ns;  /* when the driver first did not answer; 0: it always has */
 };
 void quiesce_begin(struct quiesce_wait *w, bool still) UNLOCKS(core_lock);
 enum quiescence quiesce_poll(struct quiesce_wait *w) UNLOCKS(core_lock);
