@@ -48,7 +48,7 @@ class Daemon:
 
     def say_limit(self):
         self.sequence += 1
-        self.send("LIMIT", gpu=0, sequence=self.sequence, visible_bytes=self.total, arena=2**64 - 1, **self.limit)
+        self.send("LIMIT", gpu=0, sequence=self.sequence, visible_bytes=self.total, **self.limit)
 
     def receive(self):
         packet = self.client.recv(4096)

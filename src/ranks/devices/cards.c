@@ -64,7 +64,7 @@ static void add_instances(struct cards *all, nvmlDevice_t gpu, const nvmlPciInfo
 static void keep_visible(struct cards *all, const char *list)
 {
         struct identity identities[DEVICES_MAX];
-        uint8_t shown[DEVICES_MAX];
+        uint8_t shown[DEVICES_MAX] = {0};
         struct cards kept = {.n = 0};
 
         for (unsigned i = 0; i < all->n; i++)
