@@ -31,6 +31,11 @@ WEAK CUresult poison_current(void)
         return core.gpus[0].error;
 }
 
+WEAK CUresult trouble_await(CUstream stream)
+{
+        return real.cuStreamSynchronize(stream);
+}
+
 WEAK void trouble_give_up(struct gpu *g, CUresult why)
 {
         want_lock();

@@ -168,6 +168,40 @@ static void memory_that_the_driver_keeps_is_released_later(void **state)
         driver.ends_fail = false;
 }
 
+static unsigned asked;
+
+static CUresult fail_to_wait(CUstream s)
+{
+        return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult answer_late(CUstream s)
+{
+        switch (asked++) {
+        case 0:
+                return CUDA_ERROR_UNKNOWN;
+        case 1:
+        case 2:
+                return CUDA_ERROR_NOT_READY;
+        default:
+                return CUDA_SUCCESS;
+        }
+}
+
+static void a_failed_wait_goes_on_until_the_copies_have_ended(void **state)
+{
+        struct real_driver before = real;
+
+        real.cuStreamSynchronize = fail_to_wait;
+        real.cuStreamQuery = answer_late;
+        asked = 0;
+        assert_int_equal(trouble_await(NULL), CUDA_SUCCESS);
+        assert_int_equal(asked, 4);
+        real.cuStreamQuery = fail_to_wait;
+        assert_int_equal(trouble_await(NULL), CUDA_ERROR_UNKNOWN);
+        real = before;
+}
+
 /* Whoever made the failed call may have gone. */
 static void trouble_without_attempts_is_forgotten(void **state)
 {
@@ -194,6 +228,7 @@ int main(void)
                 TROUBLE_TEST(a_gpu_that_fails_all_is_given_up_after_half_a_minute),
                 TROUBLE_TEST(memory_on_a_gpu_that_fails_all_stays_there),
                 TROUBLE_TEST(memory_that_the_driver_keeps_is_released_later),
+                TROUBLE_TEST(a_failed_wait_goes_on_until_the_copies_have_ended),
                 TROUBLE_TEST(trouble_without_attempts_is_forgotten),
         };
 

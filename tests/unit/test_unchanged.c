@@ -6,6 +6,7 @@
 
 #include "preload/heap/heap.h"
 #include "preload/driver/real.h"
+#include "preload/move/trouble.h"
 #include "preload/move/unchanged.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -17,8 +18,9 @@ static struct {
         unsigned loads, unloads, launches, events, host, streams;
         bool done;               /* launched work is done */
         float trial_ms, slow_ms; /* GPU time: trial_ms for the trial piece, slow_ms for an extent */
-        CUresult load;
-        unsigned chunks; /* number of chunks in the last launch */
+        CUresult load, query;
+        unsigned awaited; /* waits for the end of the stream's work */
+        unsigned chunks;  /* number of chunks in the last launch */
 } driver;
 
 /* Fakes of the driver calls in unchanged.c; handles are never dereferenced. */
@@ -117,6 +119,8 @@ static CUresult fake_record(CUevent e, CUstream s)
 
 static CUresult fake_query(CUevent e)
 {
+        if (driver.query)
+                return driver.query;
         return driver.done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -277,6 +281,28 @@ static void a_requested_fingerprint_can_take_its_time(void **state)
         finish(u);
 }
 
+CUresult trouble_await(CUstream s)
+{
+        driver.awaited++;
+        return real.cuStreamSynchronize(s);
+}
+
+/* The caller releases the memory next. */
+static void no_kernel_runs_when_its_answer_is_given_up(void **state)
+{
+        struct unchanged *u = unchanged_new();
+        struct fingerprint f;
+
+        assert_true(evict(u, 4 * GIB) > 0);
+        assert_true(unchanged_ask(u, 3, &extent, extent.address));
+        driver.query = CUDA_ERROR_UNKNOWN;
+        driver.awaited = 0;
+        assert_int_equal(unchanged_answer(u, 3, &f), UNCHANGED_FAILED);
+        assert_int_equal(driver.awaited, 1);
+        driver.query = CUDA_SUCCESS;
+        finish(u);
+}
+
 static void a_module_that_does_not_load_is_tried_again_later(void **state)
 {
         struct unchanged *u = unchanged_new();
@@ -331,6 +357,7 @@ int main(void)
                 TEST(fingerprints_must_be_ten_times_as_fast_as_the_bus),
                 TEST(evictions_do_not_wait_for_a_trial_on_a_busy_gpu),
                 TEST(a_requested_fingerprint_can_take_its_time),
+                TEST(no_kernel_runs_when_its_answer_is_given_up),
                 TEST(a_module_that_does_not_load_is_tried_again_later),
                 TEST(the_module_is_loaded_again_for_another_context),
                 TEST(the_settings_always_and_never_are_obeyed),

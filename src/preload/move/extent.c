@@ -410,7 +410,7 @@ static CUresult extent_copy(const struct gpu *g, CUdeviceptr to, const struct ex
         if (r == CUDA_SUCCESS) {
                 r = real.cuMemcpyDtoDAsync_v2(to, e->address, e->bytes, stream);
                 if (r == CUDA_SUCCESS)
-                        r = real.cuStreamSynchronize(stream);
+                        r = trouble_await(stream);
                 (void)real.cuStreamDestroy_v2(stream);
         }
         (void)real.cuCtxPopCurrent_v2(&popped);

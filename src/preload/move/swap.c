@@ -502,7 +502,7 @@ CUresult swap_carry(struct gpu *g, struct extent *e, CUdeviceptr to)
         if (r == CUDA_SUCCESS)
                 r = real.cuMemcpyDtoDAsync_v2(to, e->address, e->bytes, s->out);
         if (r == CUDA_SUCCESS)
-                r = real.cuStreamSynchronize(s->out);
+                r = trouble_await(s->out);
         lock_acquire(&core_lock);
         core_let_context(g);
         lock_release(&core_lock);

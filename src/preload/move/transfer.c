@@ -215,7 +215,7 @@ static bool evict_copy(struct gpu *g, struct transfer *t)
                 return true;
         (void)swap_context_died(g, c);
         /* Wait: copies that are already queued still write to the arena. */
-        (void)real.cuStreamSynchronize(s->out);
+        (void)trouble_await(s->out);
         evict_later(g, t);
         return false;
 }
@@ -309,7 +309,7 @@ bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd)
         if (r == CUDA_SUCCESS)
                 return true;
         (void)swap_context_died(g, r);
-        (void)real.cuStreamSynchronize(s->in);
+        (void)trouble_await(s->in);
         restore_later(g, t, false);
         return false;
 }
@@ -456,8 +456,8 @@ void transfer_end(struct gpu *g)
         arena_rest(s->arena);
         unchanged_settle(s->unchanged);
         (void)transfer_answers(g);
-        (void)real.cuStreamSynchronize(s->out);
-        (void)real.cuStreamSynchronize(s->in);
+        (void)trouble_await(s->out);
+        (void)trouble_await(s->in);
         while (transfer_reap(g) != SWAP_NOTHING)
                 ;
         for (; s->count > 0; transfer_pop(s)) { /* the driver fails */

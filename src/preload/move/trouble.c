@@ -2,6 +2,10 @@
  * up. Must never give up a GPU that still does what moving memory needs. */
 #include "preload/move/trouble.h"
 
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
@@ -16,6 +20,7 @@
 #define FIRST_NS  (10 * NSEC_PER_MSEC) /* before the second attempt; doubled after each failure */
 #define MOST_NS   (2 * NSEC_PER_SEC)
 #define TEST_NS   (30 * NSEC_PER_SEC) /* of failures: then the GPU is tested */
+#define TRIES     20u                 /* to learn whether a copy has ended */
 #define FORGET_NS (5 * NSEC_PER_SEC)  /* without an attempt: whoever tried needs it no more */
 
 void trouble_note(struct gpu *g, CUresult why)
@@ -66,6 +71,21 @@ void trouble_give_up(struct gpu *g, CUresult why)
         poison_give_up(g, why);
         gate_shut(GATE_FAILED);
         g->trouble = (struct trouble){0};
+}
+
+CUresult trouble_await(CUstream stream)
+{
+        const struct timespec nap = {.tv_nsec = NSEC_PER_MSEC};
+        CUresult r = real.cuStreamSynchronize(stream);
+
+        for (unsigned tries = 0; r != CUDA_SUCCESS && !poison_sticks(r) && tries < TRIES; tries++) {
+                if (tries > 0)
+                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                do
+                        r = real.cuStreamQuery(stream);
+                while (r == CUDA_ERROR_NOT_READY && syscall(SYS_nanosleep, &nap, NULL) == 0);
+        }
+        return r;
 }
 
 /* The GPU was tested after a long trouble. */

@@ -25,6 +25,10 @@ bool trouble_waits(const struct gpu *g) REQUIRES(core_lock);
 /* True if there is trouble. Forgets it if nobody has tried again for long. core_lock held. */
 bool trouble_stands(struct gpu *g) REQUIRES(core_lock);
 
+/* Waits until the work in a stream of ours has ended, even if the driver fails a call meanwhile:
+ * memory that a copy still uses must not be taken away. core_lock not held. */
+CUresult trouble_await(CUstream stream);
+
 /* Finds out whether a context of the process has failed, and whether the GPU is to be given up.
  * prepared: the result of transfer_prepare(). The agent's thread, core_lock not held. */
 void trouble_look(struct gpu *g, CUresult prepared);

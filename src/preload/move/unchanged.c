@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "preload/heap/heap.h"
 #include "preload/driver/real.h"
+#include "preload/move/trouble.h"
 
 /* NOLINTNEXTLINE(misc-redundant-expression): the constants may change independently */
 _Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,
@@ -178,7 +179,7 @@ static bool launch(struct unchanged *u, unsigned slot, CUdeviceptr data, uint64_
         if (real.cuEventRecord(u->slots[slot].end, u->stream) == CUDA_SUCCESS)
                 return true;
         /* The kernel may still read memory that the caller releases next. */
-        (void)real.cuStreamSynchronize(u->stream);
+        (void)trouble_await(u->stream);
         return false;
 }
 
@@ -247,8 +248,10 @@ enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
 
         if (r == CUDA_ERROR_NOT_READY)
                 return UNCHANGED_WAIT;
-        if (r != CUDA_SUCCESS)
+        if (r != CUDA_SUCCESS) {
+                (void)trouble_await(u->stream); /* the kernel may still read the memory */
                 return UNCHANGED_FAILED;
+        }
         *ret_print = fingerprint_from(u->answers->sums[slot]);
         if (in_time(u, slot, OVERHEAD + (double)u->slots[slot].bytes / (FASTER * u->bus)))
                 u->pause = u->trusted ? 0 : u->pause;
@@ -268,7 +271,7 @@ void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns)
 void unchanged_settle(struct unchanged *u)
 {
         if (u && u->module)
-                (void)real.cuStreamSynchronize(u->stream);
+                (void)trouble_await(u->stream);
 }
 
 void unchanged_leave(struct unchanged *u)
