@@ -28,7 +28,8 @@ struct mover {
         uint32_t *host; /* pinned memory, the other end of the copies */
         CUmemGenericAllocationHandle spare;
         bool has_spare;
-        bool copying; /* the last copy has not ended yet, so its memory stays mapped */
+        bool mapped;  /* the spare memory is mapped: a copy goes on, or the driver keeps it so */
+        bool copying; /* the last copy has not ended yet */
 };
 
 CUcontext mover_context(const struct mover *m)
@@ -125,10 +126,10 @@ void mover_free(struct mover *m)
         if (!m)
                 return;
         if (m->context && real.cuCtxPushCurrent_v2(m->context) == CUDA_SUCCESS) {
-                if (m->copying) {
+                if (m->copying)
                         (void)real.cuStreamSynchronize(m->stream);
+                if (m->mapped)
                         (void)real.cuMemUnmap(m->at, CANARY_BYTES);
-                }
                 if (m->host)
                         (void)real.cuMemFreeHost(m->host);
                 if (m->has_spare)
@@ -192,14 +193,27 @@ static CUresult copy_both_ways(struct mover *m, void (*told)(const char *call))
         return await_word(m, told);
 }
 
-static CUresult use(struct mover *m, void (*told)(const char *call))
+static CUresult unmap(struct mover *m, void (*told)(const char *call))
 {
         CUresult r;
+
+        STEP(cuMemUnmap, m->at, CANARY_BYTES);
+        m->mapped = false;
+        return CUDA_SUCCESS;
+}
+
+static CUresult use(struct mover *m, void (*told)(const char *call))
+{
+        CUresult r, unmapped;
 
         if (m->copying) {
                 r = await_word(m, told);
         } else {
+                r = m->mapped ? unmap(m, told) : CUDA_SUCCESS;
+                if (r != CUDA_SUCCESS)
+                        return r;
                 STEP(cuMemMap, m->at, CANARY_BYTES, 0, m->spare, 0);
+                m->mapped = true;
                 r = copy_both_ways(m, told);
         }
         m->copying = r == CUDA_ERROR_NOT_READY;
@@ -208,9 +222,8 @@ static CUresult use(struct mover *m, void (*told)(const char *call))
                 m->copying = await(m, told) == CUDA_ERROR_NOT_READY;
         if (m->copying)
                 return r;
-        told("cuMemUnmap");
-        (void)real.cuMemUnmap(m->at, CANARY_BYTES);
-        return r;
+        unmapped = unmap(m, told);
+        return r != CUDA_SUCCESS ? r : unmapped;
 }
 
 CUresult mover_canary(struct mover *m, void (*told)(const char *call))
@@ -226,10 +239,12 @@ CUresult mover_canary(struct mover *m, void (*told)(const char *call))
         r = use(m, told);
         /* On a full card cuMemCreate may fail at once; the old spare memory is kept then. */
         told("cuMemCreate");
-        if (!m->copying && create(m, &fresh) == CUDA_SUCCESS) {
+        if (!m->mapped && create(m, &fresh) == CUDA_SUCCESS) {
                 told("cuMemRelease");
-                (void)real.cuMemRelease(m->spare);
-                m->spare = fresh;
+                if (real.cuMemRelease(m->spare) == CUDA_SUCCESS)
+                        m->spare = fresh;
+                else
+                        (void)real.cuMemRelease(fresh);
         }
         (void)real.cuCtxPopCurrent_v2(&popped);
         return r;
