@@ -274,6 +274,34 @@ static void a_failed_canary_is_reported_and_leaves_nothing_mapped(void **state)
         assert_int_equal(n, failed + 2);
 }
 
+/* Memory that an unmap or a release left behind is found by the next canary. */
+static void a_call_that_fails_once_costs_the_canary_no_memory(void **state)
+{
+        for (unsigned n = 1;; n++) {
+                struct mover *m;
+                bool failed;
+
+                (void)begin(NULL);
+                m = mover_new(gpu);
+                assert_non_null(m);
+                driver.ends_fail = true;
+                driver_fail(n, CUDA_ERROR_UNKNOWN);
+                (void)mover_canary(m, tell);
+                failed = driver.failed;
+                driver_fail(0, CUDA_SUCCESS);
+                for (unsigned times = 0; times < 2; times++) {
+                        assert_int_equal(mover_canary(m, tell), CUDA_SUCCESS);
+                        assert_int_equal(driver_handles(), 1);
+                        assert_int_equal(driver_mappings(), 0);
+                }
+                mover_free(m);
+                check_nothing_is_left();
+                if (!failed)
+                        break;
+                assert_true(n < 20);
+        }
+}
+
 static void a_canary_fails_if_its_contents_come_back_changed(void **state)
 {
         struct mover *m = mover_new(gpu);
@@ -327,6 +355,7 @@ int main(void)
                 TEST(a_mover_that_cannot_be_made_leaves_nothing_behind),
                 TEST(a_canary_makes_every_call_that_moves_memory),
                 TEST(a_failed_canary_is_reported_and_leaves_nothing_mapped),
+                TEST(a_call_that_fails_once_costs_the_canary_no_memory),
                 TEST(a_canary_fails_if_its_contents_come_back_changed),
                 TEST(a_full_card_is_no_failure_of_the_canary),
                 TEST(a_canary_on_a_full_card_tries_every_call),
