@@ -502,23 +502,10 @@ def test_a_thaw_that_fails_a_few_times_is_repeated(small, times):
     end(small, *pair)
 
 
-def test_a_driver_call_that_blocks_thaws_the_frozen_program_for_a_moment(small):
-    """The program is thawed for a moment, then frozen again."""
-    p = counts(small, 1, SIMCUDA_FAIL="cuMemUnmap:1:frozen")
-    begin(p)
-    rival = take_the_card(small)
-    wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)
-    assert_frozen(p)
-    leave(small, rival)
-    await_count(p)
-    end(small, p)
-    assert small.traced("freeze_late", p.pid) and times_frozen(small, p) >= 1
-    assert not small.traced("drain_failed")
-
-
-def test_a_call_of_the_mover_that_fails_once_is_made_again(small):
-    """The library's first copy is that of the mover's test."""
-    p = counts(small, 1, SIMCUDA_FAIL="cuMemcpyDtoHAsync_v2:1:999")
+@pytest.mark.parametrize("fault", ["cuMemUnmap:1:frozen", "cuMemcpyDtoHAsync_v2:1:999"], ids=["blocks", "fails once"])
+def test_a_driver_call_of_the_mover_is_made_again(small, fault):
+    """The program is thawed for a moment, then frozen again. The library's first copy is that of the mover's test."""
+    p = counts(small, 1, SIMCUDA_FAIL=fault)
     begin(p)
     rival = take_the_card(small)
     wait_for(lambda: frozen_out(small, p), 60, "the program to be frozen", report=p.report)

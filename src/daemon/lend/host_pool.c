@@ -108,8 +108,7 @@ static uint64_t stuck(const struct server *s, const struct host_pool *p)
                 struct sched_account_view v;
 
                 if (c->accounts[i].unpin_told && sched_account_view(s->sched, c->id, i, &v) == 0)
-                        sum += sub_sat(v.usage.arena,
-                                       sub_sat(v.usage.allocated, MIN(v.usage.backed, v.limit)));
+                        sum += client_spare_arena(&v);
         }
         return sum ? MIN(sum, held(p)) : 0;
 }

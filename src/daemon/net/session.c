@@ -495,7 +495,7 @@ static bool can_unpin(const struct client *c, unsigned gpu)
 
         return acc->ordinal >= 0 && !acc->unpin_told && !c->dropped &&
                sched_account_view(c->server->sched, c->id, gpu, &v) == 0 &&
-               v.usage.arena > sub_sat(v.usage.allocated, MIN(v.usage.backed, v.limit));
+               client_spare_arena(&v) > 0;
 }
 
 static void ask_to_unpin(struct client *c, unsigned gpu, uint64_t bytes)

@@ -184,6 +184,13 @@ static inline uint64_t client_overflow(const struct client *c, unsigned gpu)
         return MIN(c->accounts[gpu].overflow, c->host);
 }
 
+/* Returns the bytes of pinned host memory that the client needs neither for memory that is evicted
+ * nor for memory that is to leave. */
+static inline uint64_t client_spare_arena(const struct sched_account_view *v)
+{
+        return sub_sat(v->usage.arena, sub_sat(v->usage.allocated, MIN(v->usage.backed, v->limit)));
+}
+
 /* Returns what the client holds on the GPU or has requested: a request that waits, or is kept back,
  * is granted later without another check. False: it does not use the GPU. */
 static inline bool client_asked(const struct client *c, unsigned gpu,

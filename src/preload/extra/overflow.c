@@ -153,19 +153,22 @@ static int map_block(struct gpu *g, struct block *b) UNLOCKS(core_lock)
         return r == CUDA_SUCCESS ? 0 : -ENOMEM;
 }
 
+static uint64_t card_left(const struct gpu *g, uint64_t promised) REQUIRES(core_lock)
+{
+        return sub_sat(overflow_card_room(g, promised, UINT64_MAX), g->heap.allocated);
+}
+
 /* Returns the bytes of whole extents for which the card has room beside what is there. */
 static uint64_t extents_left(const struct gpu *g, uint64_t promised) REQUIRES(core_lock)
 {
-        const uint64_t left =
-                sub_sat(overflow_card_room(g, promised, UINT64_MAX), g->heap.allocated);
+        const uint64_t left = card_left(g, promised);
 
         return left - left % g->heap.extent_bytes;
 }
 
 uint64_t overflow_free(const struct gpu *g, uint64_t promised)
 {
-        const uint64_t card =
-                sub_sat(overflow_card_room(g, promised, UINT64_MAX), g->heap.allocated);
+        const uint64_t card = card_left(g, promised);
         const uint64_t host = sub_sat(MIN(core.host.most, g->room_host), core_host_mapped());
 
         return MAX(card, extents_left(g, promised) + host) & ~(HEAP_GRANULARITY - 1);

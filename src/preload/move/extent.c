@@ -275,7 +275,7 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
 
 /* Maps memory of the program again that was just unmapped. Its contents are nowhere else, so a GPU
  * that refuses it again and again is given up. */
-static bool map_back(const struct gpu *g, const struct extent *e)
+static void map_back(const struct gpu *g, const struct extent *e)
 {
         CUresult r = CUDA_ERROR_UNKNOWN;
 
@@ -287,14 +287,13 @@ static bool map_back(const struct gpu *g, const struct extent *e)
                 r = extent_map_at(g, e, e->address);
         }
         if (r == CUDA_SUCCESS)
-                return true;
+                return;
         log_warning("GPU %u: the driver does not map memory of this program at %llx any more (CUDA "
                     "error %d), so it is lost: all further work on this GPU gets that error",
                     g->index, (unsigned long long)e->address, (int)r);
         lock_acquire(&core_lock);
         trouble_give_up(&core.gpus[g->index], r);
         lock_release(&core_lock);
-        return false;
 }
 
 CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other)
@@ -319,7 +318,7 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
         e->handle = old.handle;
         e->peers = old.peers;
         (void)extent_release(other); /* the driver may need its room to map the old memory again */
-        (void)map_back(g, e);
+        map_back(g, e);
         return r;
 }
 
@@ -362,15 +361,15 @@ CUresult extent_unmap(const struct gpu *g, const struct extent *e)
 static CUresult use_probe(const struct gpu *g, const struct extent *e, CUstream stream)
 {
         uint64_t word = 1;
-        CUresult r = extent_map_at(g, e, e->address);
+        CUresult r = extent_map_at(g, e, e->address), awaited;
 
         if (r != CUDA_SUCCESS)
                 return r;
         r = real.cuMemsetD32Async(e->address, 0, 2, stream);
         if (r == CUDA_SUCCESS)
                 r = real.cuMemcpyDtoHAsync_v2(&word, e->address, sizeof(word), stream);
-        if (r == CUDA_SUCCESS)
-                r = real.cuStreamSynchronize(stream);
+        awaited = trouble_await(stream); /* whatever has failed: the copy ends in `word` */
+        r = r != CUDA_SUCCESS ? r : awaited;
         if (r == CUDA_SUCCESS && word != 0)
                 r = CUDA_ERROR_UNKNOWN;
         if (extent_unmap_at(e, e->address) != CUDA_SUCCESS && r == CUDA_SUCCESS)
@@ -433,7 +432,7 @@ static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct 
                 e->handle = fresh->handle;
                 e->adopted = false;
         } else {
-                (void)map_back(g, &old);
+                map_back(g, &old);
         }
         return r;
 }
