@@ -45,7 +45,7 @@ def test_errors_while_a_program_is_frozen_lose_nothing(make_world, seed):
     world = make_world(memory="64MiB")
     world.env["SUBLET_FREEZE"] = "move"
     world.start_daemon(config=QUICK)
-    errors = Errors(1001 + seed)
+    errors = Errors(1000 + seed)
     programs = [counts(world, n, SIMCUDA_FAIL=errors.draw()) for n in (1, 2)]
     for p in programs:
         p.order("start")

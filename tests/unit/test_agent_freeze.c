@@ -417,6 +417,29 @@ static void a_drain_that_began_while_freezing_was_off_ends_by_freezing(void **st
         assert_int_equal(times_said(WIRE_DRAINED), 1);
 }
 
+static void a_drain_that_lasts_makes_what_freezing_needs(void **state)
+{
+        unsigned prepared;
+
+        begin_frozen(WIRE_FREEZE_MOVE);
+        gpu->mover = NULL;
+        gpu->mover_ns = now_ns + 50 * NSEC_PER_MSEC; /* the last one could not be made */
+        gpu->unevictable_allowed = GIB;
+        end_turn(LEASE);
+        prepared = freezer.prepared;
+        now_ns += 90 * NSEC_PER_MSEC;
+        rounds(2);
+        assert_int_equal(freezer.prepared, prepared); /* most drains end by then */
+        assert_null(gpu->mover);
+        now_ns += 20 * NSEC_PER_MSEC;
+        rounds(2);
+        assert_true(freezer.prepared > prepared);
+        assert_non_null(gpu->mover);
+        assert_true(freezer.stands);
+        assert_int_equal(times_said(WIRE_DRAINED), 1);
+        assert_int_equal(times_said(WIRE_DRAIN_FAILED), 0);
+}
+
 static void a_new_reason_against_freezing_is_told(void **state)
 {
         begin_frozen(WIRE_FREEZE_MOVE);
@@ -434,13 +457,18 @@ static void a_new_reason_against_freezing_is_told(void **state)
 
 static void a_drain_for_the_overflow_does_not_freeze_the_program(void **state)
 {
+        unsigned prepared;
+
         begin_frozen(WIRE_FREEZE_MOVE);
         beside.overflow_drains = true;
         lock_acquire(&core_lock);
         agent_begin_drain(NSEC_PER_SEC, false);
         lock_release(&core_lock);
+        prepared = freezer.prepared;
+        now_ns += NSEC_PER_SEC / 2;
         rounds(2);
         assert_int_equal(freezer.begun, 0);
+        assert_int_equal(freezer.prepared, prepared);
         quiesce_now = QUIESCE_DONE;
         rounds(1);
         assert_false(agent.revoking);
@@ -1283,6 +1311,7 @@ int main(void)
                 TEST(a_program_whose_memory_cannot_leave_is_drained),
                 TEST(a_freeze_that_failed_is_tried_again_in_the_same_drain),
                 TEST(a_drain_that_began_while_freezing_was_off_ends_by_freezing),
+                TEST(a_drain_that_lasts_makes_what_freezing_needs),
                 TEST(a_new_reason_against_freezing_is_told),
                 TEST(a_drain_for_the_overflow_does_not_freeze_the_program),
                 TEST(a_program_is_thawed_if_its_drain_is_called_off_while_it_freezes),

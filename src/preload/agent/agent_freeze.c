@@ -21,8 +21,9 @@
 #include "preload/process/lock.h"
 
 #define MOMENT_NS      NSEC_PER_MSEC
-#define STAND_AGAIN_NS NSEC_PER_SEC         /* between two tries of one drain */
-#define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC) /* of a program whose known streams had no work */
+#define STAND_AGAIN_NS NSEC_PER_SEC          /* between two tries of one drain */
+#define LASTS_NS       (100 * NSEC_PER_MSEC) /* a drain that takes longer may need freezing */
+#define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC)  /* of a program whose known streams had no work */
 
 /* ---- giving way ---- */
 
@@ -69,9 +70,9 @@ bool agent_stand_still(void)
 {
         bool ok;
 
-        agent.freezes = false;
         if (!movers_are_there() || !freeze_is_ready())
                 return false;
+        agent.freezes = false;
         /* Do not freeze a program at rest: its next calls that need the GPU would wait, and we
          * would not notice that it wants to go on. Torture may do so, because it lets the program
          * go on in any case. */
@@ -304,12 +305,24 @@ void agent_throttle(void)
         throttle_set(ns);
 }
 
+/* True while what freezing needs is made: the program runs, or a drain of it lasts, perhaps because
+ * freezing failed a moment ago. */
+static bool makes_ready(void)
+{
+        if (freeze_stands())
+                return false;
+        if (agent.revoking)
+                return agent.freezes && agent.in_use &&
+                       clock_now_ns() - agent.revoked_ns > LASTS_NS;
+        return core.running;
+}
+
 bool agent_freeze_step(void)
 {
         bool again = false;
 
         agent_throttle();
-        if (!core.running || agent.revoking || freeze_stands()) {
+        if (!makes_ready()) {
                 for (unsigned i = 0; i < core.gpu_count; i++) {
                         struct gpu *g = &core.gpus[i];
 
@@ -321,7 +334,7 @@ bool agent_freeze_step(void)
         }
         again = freeze_prepare(false);
         for (unsigned i = 0; i < core.gpu_count; i++)
-                if (core.running && !agent.revoking)
+                if (makes_ready())
                         again = mover_step(&core.gpus[i]) || again;
         return again;
 }
