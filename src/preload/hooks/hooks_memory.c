@@ -245,15 +245,17 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
         CUresult r;
 
         (void)core_setup();
-        r = real.cuMemGetInfo_v2(free_bytes, total);
-        if (r != CUDA_SUCCESS)
-                return r;
         g = core_current_gpu();
-        if (!g)
+        if (g) {
+                lock_acquire(&core_lock);
+                (void)late_settle(); /* first: without a daemon the driver's figure is told */
+                lock_release(&core_lock);
+        }
+        r = real.cuMemGetInfo_v2(free_bytes, total);
+        if (r != CUDA_SUCCESS || !g)
                 return r;
         graphs = graph_memory(g);
         lock_acquire(&core_lock);
-        (void)late_settle();
         if (free_bytes && g->attached)
                 *free_bytes = told_free(g, graphs);
         if (total)
