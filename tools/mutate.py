@@ -50,7 +50,7 @@ SYSTEM = [  # the first pattern that matches a path names its system tests, the 
     (r"src/daemon/net/meet", "answers meet ipc"),
     (r"src/daemon/people/hangup", "hangup hostile daemon"),
     (r"src/daemon/ledger/pass", "oversubscription hostile host_pool daemon"),
-    (r"src/daemon/ledger/(entitlement|event)", "classes users metrics answers hostile_bounds daemon"),
+    (r"src/daemon/ledger/(entitlement|event)", "classes settings users metrics answers hostile_bounds daemon"),
     (r"src/daemon/(ledger/allowance|people/users)", "answers hostile_bounds faults_host users"),
     (r"src/daemon/orders", "daemon bad_input modes users"),
     (r"src/daemon/setup/config", "bad_input daemon"),
