@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import statistics
+import time
 
 from world import BUILD, wait_for
 
@@ -19,16 +20,16 @@ def start(world, data, *options, jobs=JOBS):
                         "--seconds", "0.05", *options], LD_LIBRARY_PATH=None, SUBLET_DIR=None, SIMCUDA_SESSION=None, SIMCUDA_MEMORY=None)
 
 
-def start_pausing(world, data, *options):
+def start_pausing(world, data, *options, pausing=PAUSING):
     names = world.path("names")
     with open(names, "w", encoding="utf-8") as f:
-        f.write("\n".join(PAUSING) + "\n")
+        f.write("\n".join(pausing) + "\n")
     return start(world, data, "--within", names, *options)
 
 
-def start_long(world, data, *options):
+def start_long(world, data, *options, **how):
     """Starts a bench that measures long enough to be disturbed after the first pair, and waits for that pair."""
-    bench = start_pausing(world, data, "--seconds", "1", *options)
+    bench = start_pausing(world, data, "--seconds", "1", *options, **how)
     wait_for(lambda: os.path.exists(data) and '"pair"' in open(data, encoding="utf-8").read(), 60, "the first pair",
              report=bench.report)
     return bench
@@ -154,6 +155,18 @@ def test_a_killed_program_costs_its_pair_and_no_other(world):
     _, jobs, pairs = read(data)
     assert len(jobs) == 2 and len(pairs) >= 2 and "the program has ended" in bench.err(), bench.report()
     wait_for(lambda: not leftovers(bench), 10, "the files and processes of the bench to go")
+
+
+def test_a_program_killed_between_two_pairs_costs_one_pair(world):
+    """The bench stands still until the program has answered and waits for the next pair."""
+    data = world.path("pairs.jsonl")
+    bench = start_long(world, data, "--ways", "sliced", pausing=(*PAUSING, "fp64-t64-v4-part5-50us-gap99"))
+    bench.send(signal.SIGSTOP)
+    time.sleep(2)
+    os.kill(worker(bench, "pairs-kernels-sublet-2"), signal.SIGKILL)
+    bench.send(signal.SIGCONT)
+    bench.ok()
+    assert len(read(data)[2]) >= 5 and bench.err().count("the program has ended") == 1, bench.report()
 
 
 def test_an_interrupted_run_keeps_its_pairs_and_leaves_no_process(world):

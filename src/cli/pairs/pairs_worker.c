@@ -139,8 +139,9 @@ void pairs_worker_order(struct pairs_worker *w, const char *format, ...)
         va_end(arguments);
         n = MIN(n, (int)sizeof(line) - 2);
         line[n++] = '\n';
-        if (!pairs_worker_runs(w) || send(w->run.input, line, (size_t)n, MSG_NOSIGNAL) != n)
-                w->answered = true;
+        if (pairs_worker_runs(w) && send(w->run.input, line, (size_t)n, MSG_NOSIGNAL) != n)
+                pairs_worker_end(w); /* it has ended by itself, and the next pair needs another */
+        w->answered = !pairs_worker_runs(w);
 }
 
 static void hear(void *userdata)
