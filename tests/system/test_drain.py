@@ -301,9 +301,10 @@ def test_memory_of_an_exiting_process_serves_others_before_the_process_is_gone(h
     other.ok()
 
 
-def test_a_drain_waits_for_threads_that_submit_while_they_end(contested):
+def test_a_drain_waits_for_threads_that_submit_while_they_end(small):
     """The threads submit in their destructors, which run after the library's destructor. Each drain includes that
-    work, and still ends."""
+    work, and still ends. On a busy machine a thread may lack a processor for longer than the short patience."""
+    contested = start(small, patience="20s")
     subject = contested.program("late", "--bytes", "20MiB", "--block", "4MiB", "--seed", 5, "--count", 12,
                                 "--until", contested.path("end"))
     subject.await_event("filled")
