@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import threading
 import time
@@ -278,18 +279,49 @@ def test_only_the_gpu_that_is_lost_is_unhealthy(make_node):
     node.says(f"GPU {lost} is unhealthy: ")
 
 
+def add_mps(node, pid, *cards, cgroup="0::/system.slice/mps.service\n", environ="A=1\0"):
+    """Adds MPS that has these GPUs open to the node's /proc. The driver numbers the GPUs as NVML does."""
+    dev = node.world.path("dev")
+    os.makedirs(dev, exist_ok=True)
+    for at, gpu in enumerate(node.world.status()["gpus"]):
+        write(node, f"proc/driver/nvidia/gpus/0000:0{at}:00.0/information", f"GPU UUID: \t {gpu['uuid']}\nDevice Minor: \t {at}\n")
+        if not os.path.exists(f"{dev}/nvidia{at}"):
+            try:
+                os.mknod(f"{dev}/nvidia{at}", stat.S_IFCHR | 0o600, os.makedev(195, at))
+            except PermissionError:
+                pytest.skip("no device files can be made here; as root of a machine they run")
+    for name, text in (("comm", "nvidia-cuda-mps\n"), ("environ", environ), ("cgroup", cgroup)):
+        write(node, f"proc/{pid}/{name}", text)
+    os.makedirs(node.world.path(f"proc/{pid}/fd"))
+    for n, card in enumerate(cards):
+        os.symlink(f"{dev}/nvidia{card}", node.world.path(f"proc/{pid}/fd/{n}"))
+
+
+def write(node, name, text):
+    os.makedirs(os.path.dirname(node.world.path(name)), exist_ok=True)
+    with open(node.world.path(name), "w", encoding="ascii") as f:
+        f.write(text)
+
+
 def test_a_gpu_of_mps_is_unhealthy_with_a_sentence(make_node):
     node = make_node(gpus=2, plugin=False)
     mine, other = (gpu["uuid"] for gpu in node.world.status()["gpus"])
-    folder = node.world.path("proc/77")
-    os.makedirs(folder)
-    for name, text in (("comm", "nvidia-cuda-mps\n"), ("environ", f"A=1\0CUDA_VISIBLE_DEVICES={mine}\0"), ("cgroup", "0::/\n")):
-        with open(os.path.join(folder, name), "w", encoding="ascii") as f:
-            f.write(text)
+    add_mps(node, 77, 0)
     node.start_plugin()
     left = node.kubelet.await_devices(lambda e: 0 < len(e["healthy"]) < len(e["devices"]), "one healthy GPU")
     assert {card_of(d) for d in left["healthy"]} == {other}
     node.says(f"GPU {mine} is unhealthy: MPS serves it")
+
+
+def test_a_process_with_a_name_of_mps_and_no_gpu_makes_no_gpu_unhealthy(make_node):
+    node = make_node(gpus=2, plugin=False)
+    write(node, "nvidia0", "")
+    add_process(node, 77, SECOND, comm="nvidia-cuda-mps")
+    os.makedirs(node.world.path("proc/77/fd"))
+    os.symlink(node.world.path("nvidia0"), node.world.path("proc/77/fd/3"))
+    node.start_plugin()
+    listed = node.kubelet.await_event("list")
+    assert listed["devices"] == listed["healthy"]
 
 
 def test_a_gpu_that_one_program_or_none_may_use_is_unhealthy_until_its_compute_mode_is_back(make_node, tmp_path):
@@ -317,13 +349,8 @@ def test_a_gpu_that_one_program_or_none_may_use_is_unhealthy_until_its_compute_m
 def test_a_server_of_mps_that_subletd_has_started_makes_no_gpu_unhealthy(make_node):
     node = make_node(gpus=2, plugin=False)
     uuids = [gpu["uuid"] for gpu in node.world.status()["gpus"]]
-    for pid, folder, uuid in ((77, f"/run/sublet/mps/1000.0.{uuids[0][4:12]}", uuids[0]), (78, "/run/other/mps", uuids[1])):
-        path = node.world.path(f"proc/{pid}")
-        os.makedirs(path)
-        environ = f"CUDA_VISIBLE_DEVICES={uuid}\0CUDA_MPS_PIPE_DIRECTORY={folder}\0"
-        for name, text in (("comm", "nvidia-cuda-mps\n"), ("environ", environ), ("cgroup", "0::/\n")):
-            with open(os.path.join(path, name), "w", encoding="ascii") as f:
-                f.write(text)
+    for card, folder in enumerate((f"/run/sublet/mps/1000.0.{uuids[0][4:12]}", "/run/other/mps")):
+        add_mps(node, 77 + card, card, environ=f"A=1\0CUDA_MPS_PIPE_DIRECTORY={folder}\0")
     node.start_plugin()
     left = node.kubelet.await_devices(lambda e: 0 < len(e["healthy"]) < len(e["devices"]), "one healthy GPU")
     assert {card_of(d) for d in left["healthy"]} == {uuids[0]}
@@ -690,13 +717,14 @@ def test_a_daemon_that_takes_nothing_leaves_the_file_whole(make_node, api):
         daemon.close()
 
 
+def group_of(uid):
+    return f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid.replace('-', '_')}.slice/cri-x.scope\n"
+
+
 def add_process(node, pid, uid, comm="python3", loader="/lib64/ld-linux-x86-64.so.2", **files):
     """Adds a process of this pod to the node's /proc. files: further ones, such as environ."""
-    os.makedirs(node.world.path(f"proc/{pid}"))
-    group = f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid.replace('-', '_')}.slice/cri-x.scope\n"
-    for name, text in {"comm": comm + "\n", "cgroup": group, "maps": f"7f00-7f01 r-xp 0 0:0 1 {loader}\n", **files}.items():
-        with open(node.world.path(f"proc/{pid}/{name}"), "w", encoding="ascii") as f:
-            f.write(text)
+    for name, text in {"comm": comm + "\n", "cgroup": group_of(uid), "maps": f"7f00-7f01 r-xp 0 0:0 1 {loader}\n", **files}.items():
+        write(node, f"proc/{pid}/{name}", text)
 
 
 MUSL = "/lib/ld-musl-x86_64.so.1"
@@ -806,18 +834,17 @@ def test_a_server_that_is_slow_to_take_an_event_holds_up_nothing(make_node, api)
 def test_a_pod_that_starts_mps_for_itself_leaves_the_gpu_to_others(make_node, api):
     api.put(pod("greedy", FIRST))
     node = make_node(api=api, plugin=False)
-    add_process(node, 77, FIRST, comm="nvidia-cuda-mps", environ="A=1\0")
+    add_mps(node, 77, 0, cgroup=group_of(FIRST))
     # MPS of a pod that asks for no GPU of ours, as NVIDIA's plugin has one, serves the node.
-    add_process(node, 78, SECOND, comm="nvidia-cuda-mps", environ="A=1\0", status="Name:\tnvidia-cuda-mps\nState:\tS (sleeping)\n")
+    add_mps(node, 78, 0, cgroup=group_of(SECOND))
     node.start_plugin()
     wait_for(lambda: api.events, 30, "the Event", report=node.plugin.report)
     (event,) = api.events.values()
     assert event["reason"] == "SubletMPSNotSupported" and event["message"].startswith("runs MPS (process 77, nvidia-cuda-mps): ")
     node.kubelet.await_devices(lambda e: e["devices"] and not e["healthy"], "unhealthy devices")
     node.says("is unhealthy: MPS serves it")
-    # That one ends, and nobody waits for it; the MPS of the greedy pod still runs.
-    with open(node.world.path("proc/78/status"), "w", encoding="ascii") as f:
-        f.write("Name:\tnvidia-cuda-mps\nState:\tZ (zombie)\n")
+    # That one ends, and nobody waits for it, so it keeps its name; the MPS of the greedy pod still runs.
+    os.unlink(node.world.path("proc/78/fd/0"))
     node.devices()
     node.says("is healthy again")
     assert node.plugin.err().count("pod default/greedy runs MPS") == 1

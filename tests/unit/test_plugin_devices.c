@@ -2,6 +2,10 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/macros.h"
 #include "kubernetes/plugin/choose.h"
@@ -234,15 +238,130 @@ static void a_container_gets_each_gpu_once(void **state)
         assert_int_equal(grant_answer(&o, &cards, &request, &bytes, &n, error), -EINVAL);
 }
 
-/* Returns which of the cards, "0" to "9", MPS serves with this CUDA_VISIBLE_DEVICES. */
-static const char *served(const char *devices)
+/* ---- MPS ---- */
+
+static char proc[32];
+
+int __real_statx(int folder, const char *name, int flags, unsigned mask, struct statx *ret);
+int __wrap_statx(int folder, const char *name, int flags, unsigned mask, struct statx *ret);
+
+/* Descriptors of the test's /proc. A link to "device:MAJOR:MINOR" stands for one of that device,
+ * "path:MAJOR:MINOR" for one that was opened with O_PATH, "denied" for one that may not be seen. */
+int __wrap_statx(int folder, const char *name, int flags, unsigned mask, struct statx *ret)
 {
+        char text[64] = "";
+        unsigned number[2];
+        const bool link = flags & AT_SYMLINK_NOFOLLOW;
+        const bool path = readlinkat(folder, name, text, sizeof(text) - 1) > 0 &&
+                          strncmp(text, "path:", 5) == 0;
+
+        if (strcmp(text, "denied") == 0 && !link) {
+                errno = EACCES;
+                return -1;
+        }
+        if (path && link) {
+                *ret = (struct statx){.stx_mode = S_IFLNK};
+                return 0;
+        }
+        if (link || sscanf(strchrnul(text, ':'), ":%u:%u", &number[0], &number[1]) != 2)
+                return __real_statx(folder, name, flags, mask, ret);
+        *ret = (struct statx){.stx_mode = S_IFCHR | 0666,
+                              .stx_rdev_major = number[0],
+                              .stx_rdev_minor = number[1]};
+        return 0;
+}
+
+static int make_proc(void **state)
+{
+        (void)state;
+        (void)strcpy(proc, "/tmp/sublet-proc-XXXXXX");
+        return mkdtemp(proc) ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+        (void)st;
+        (void)type;
+        (void)at;
+        return remove(path);
+}
+
+static int remove_proc(void **state)
+{
+        (void)state;
+        return nftw(proc, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Makes the folders above a file of the test's /proc. */
+static void make_way(const char *path)
+{
+        char whole[160], *at = whole + strlen(proc);
+
+        (void)snprintf(whole, sizeof(whole), "%s/%s", proc, path);
+        while ((at = strchr(at + 1, '/'))) {
+                *at = '\0';
+                if (mkdir(whole, 0700) < 0)
+                        assert_int_equal(errno, EEXIST);
+                *at = '/';
+        }
+}
+
+static void put(const char *path, const char *text)
+{
+        char whole[160];
+        FILE *f;
+
+        make_way(path);
+        (void)snprintf(whole, sizeof(whole), "%s/%s", proc, path);
+        f = fopen(whole, "w");
+        assert_non_null(f);
+        (void)fputs(text, f);
+        assert_int_equal(fclose(f), 0);
+}
+
+/* A GPU whose device file is /dev/nvidiaMINOR. */
+static void add_gpu(const char *uuid, unsigned minor)
+{
+        char path[80], text[128];
+
+        (void)snprintf(path, sizeof(path), "driver/nvidia/gpus/0000:%02u:00.0/information", minor);
+        (void)snprintf(text, sizeof(text), "GPU UUID: \t %s\nDevice Minor: \t %u\n", uuid, minor);
+        put(path, text);
+}
+
+static void add_process(int pid, const char *name, const char *cgroup, const char *descriptors)
+{
+        char path[160], target[64];
+        int n = 0;
+
+        (void)snprintf(path, sizeof(path), "%d/comm", pid);
+        put(path, name);
+        (void)snprintf(path, sizeof(path), "%d/cgroup", pid);
+        put(path, cgroup);
+        (void)snprintf(path, sizeof(path), "%d/fd/", pid);
+        make_way(path);
+        while (sscanf(descriptors, "%63s", target) == 1) {
+                (void)snprintf(path, sizeof(path), "%s/%d/fd/%d", proc, pid, n++);
+                assert_int_equal(symlink(target, path), 0);
+                descriptors += strspn(descriptors, " ") + strlen(target);
+        }
+}
+
+static bool no_pod(const char *uid, void *userdata)
+{
+        return false;
+}
+
+/* Returns which of the cards, "0" to "9", MPS serves. */
+static const char *served(void)
+{
+        static const struct processes_told told = {.is_ours = no_pod};
         static char text[16];
-        struct processes_mps mps = {.all = false};
+        struct processes_mps mps;
         size_t n = 0;
 
-        processes_add_mps(devices, &mps);
-        processes_mark_mps(&mps, &cards);
+        processes_look(proc, &told, NULL, &mps);
+        processes_mark_mps(&mps, proc, &cards);
         for (unsigned i = 0; i < cards.n; i++)
                 if (cards.list[i].mps)
                         text[n++] = (char)('0' + i);
@@ -250,47 +369,63 @@ static const char *served(const char *devices)
         return text;
 }
 
-static void mps_serves_the_gpus_that_it_names(void **state)
+#define MPS     "nvidia-cuda-mps\n"
+#define NODE    "0::/system.slice/mps.service\n"
+#define POD     "0::/kubepods/besteffort/pod12345678-9abc-def0-1234-56789abcdef0/c\n"
+#define CONTROL "device:195:255 " /* /dev/nvidiactl */
+
+static void mps_serves_the_gpus_whose_files_it_has_open(void **state)
 {
         begin(3, 2);
-        assert_string_equal(served("GPU-1"), "1");
-        assert_string_equal(served("GPU-2, GPU-0,"), "02");
-        assert_string_equal(served("GPU-"), ""); /* no beginning that is the only one */
-        assert_string_equal(served("GPU-7"), "");
-        (void)strcpy(cards.list[1].uuid, "GPU-1abc");
-        assert_string_equal(served("GPU-1A"), "1");
+        for (unsigned i = 0; i < 3; i++)
+                add_gpu(cards.list[i].uuid, 2 - i);
+        assert_string_equal(served(), "");
+        add_process(70, MPS, NODE, "device:1:3 " CONTROL "device:195:1 device:195:1");
+        assert_string_equal(served(), "1");
+        add_process(71, MPS, POD, CONTROL "device:195:0");
+        assert_string_equal(served(), "12");
 }
 
-static void mps_that_names_no_uuid_may_serve_every_gpu(void **state)
+/* Any pod may choose the name of a process, the text of a link, and make a device file that it may
+ * not open. */
+static void only_an_open_file_of_a_gpu_makes_mps(void **state)
 {
-        static const char *const devices[] = {
-                "", "0", "GPU-1,0", "0,GPU-1", "all", "MIG-GPU-1/7/0", ",", "gpu-1"};
+        static const char *const descriptors[] = {
+                "",      "/nonexistent/nvidia0", "../../nvidia0", "device:1:195 device:194:0",
+                CONTROL, "path:195:0",           "denied"};
 
-        begin(3, 2);
-        for (size_t i = 0; i < ARRAY_SIZE(devices); i++)
-                assert_string_equal(served(devices[i]), "012");
+        begin(1, 2);
+        add_gpu(cards.list[0].uuid, 0);
+        put("nvidia0", "a regular file");
+        add_process(60, "python3\n", POD, CONTROL "device:195:0");
+        for (size_t i = 0; i < ARRAY_SIZE(descriptors); i++)
+                add_process(70 + (int)i, MPS, POD, descriptors[i]);
+        assert_string_equal(served(), "");
 }
 
-static void mps_of_a_gpu_with_mig_may_serve_each_instance(void **state)
+/* Instances of MIG have no number of their own. */
+static void a_gpu_that_is_no_other_card_may_be_each_card_without_a_number(void **state)
 {
         begin(3, 2);
         (void)strcpy(cards.list[1].uuid, "MIG-1");
         (void)strcpy(cards.list[2].uuid, "MIG-2");
-        assert_string_equal(served("MIG-2"), "2");
-        assert_string_equal(served("GPU-9"), "12");
-        assert_string_equal(served("GPU-0"), "0");
+        add_gpu("GPU-0", 0);
+        add_gpu("GPU-with-mig", 1);
+        add_process(70, MPS, NODE, CONTROL "device:195:0");
+        assert_string_equal(served(), "0");
+        add_process(71, MPS, NODE, CONTROL "device:195:1");
+        assert_string_equal(served(), "012");
 }
 
-static void mps_with_more_names_than_there_is_room_may_serve_every_gpu(void **state)
+static void mps_of_the_node_that_may_not_be_looked_into_may_serve_every_gpu(void **state)
 {
-        struct processes_mps mps = {.all = false};
-
-        begin(1, 2);
-        for (unsigned i = 0; i < MPS_DEVICES_MAX / 5 && !mps.all; i++)
-                processes_add_mps("GPU-7", &mps);
-        processes_mark_mps(&mps, &cards);
-        assert_true(cards.list[0].mps);
+        begin(2, 2);
+        add_gpu("GPU-0", 0);
+        add_process(70, MPS, NODE, "denied");
+        assert_string_equal(served(), "01");
 }
+
+#define MPS_TEST(test) cmocka_unit_test_setup_teardown(test, make_proc, remove_proc)
 
 int main(void)
 {
@@ -306,10 +441,10 @@ int main(void)
                 cmocka_unit_test(only_a_card_in_default_compute_mode_is_healthy),
                 cmocka_unit_test(nonsense_is_no_status),
                 cmocka_unit_test(a_container_gets_each_gpu_once),
-                cmocka_unit_test(mps_serves_the_gpus_that_it_names),
-                cmocka_unit_test(mps_that_names_no_uuid_may_serve_every_gpu),
-                cmocka_unit_test(mps_of_a_gpu_with_mig_may_serve_each_instance),
-                cmocka_unit_test(mps_with_more_names_than_there_is_room_may_serve_every_gpu),
+                MPS_TEST(mps_serves_the_gpus_whose_files_it_has_open),
+                MPS_TEST(only_an_open_file_of_a_gpu_makes_mps),
+                MPS_TEST(a_gpu_that_is_no_other_card_may_be_each_card_without_a_number),
+                MPS_TEST(mps_of_the_node_that_may_not_be_looked_into_may_serve_every_gpu),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

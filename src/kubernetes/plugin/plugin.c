@@ -195,7 +195,7 @@ static void look_at_processes(struct plugin *p)
         struct processes_mps mps;
 
         processes_look(p->options->grant.proc, &told, p, &mps);
-        processes_mark_mps(&mps, &p->cards);
+        processes_mark_mps(&mps, p->options->grant.proc, &p->cards);
         tell_health(p);
         arm(p->look, LOOK_MS);
 }

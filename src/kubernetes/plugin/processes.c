@@ -4,16 +4,21 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "kubernetes/plugin/grant.h"
 
-#define UID_ROOM  37
-#define NAME_ROOM 32
+#define UID_ROOM        37
+#define NAME_ROOM       32
+#define NVIDIA_MAJOR    195   /* of /dev/nvidia*, by the kernel's devices.txt */
+#define DESCRIPTORS_MAX 1024u /* of a process; MPS opens its GPUs at its start */
 
 static FILE *open_file(const char *proc, int pid, const char *name)
 {
@@ -79,41 +84,52 @@ static bool runs_on_musl(const char *proc, int pid)
         return musl;
 }
 
-/* A process that has ended keeps its name until its parent takes note, which some never do. */
-static bool has_ended(const char *proc, int pid)
+/* What a descriptor of a process stands for. AT_STATX_DONT_SYNC: a file system that hangs, or that
+ * a pod serves, is not asked. */
+static int look_at_file(int folder, const char *name, int flags, struct statx *ret)
 {
-        _cleanup_fclose_ FILE *f = open_file(proc, pid, "status");
-        char line[128], state = '?';
-
-        while (f && fgets(line, sizeof(line), f))
-                if (sscanf(line, "State: %c", &state) == 1)
-                        break;
-        return state == 'Z' || state == 'X';
+        return statx(folder, name, flags | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MODE, ret) < 0
+                       ? -errno
+                       : 0;
 }
 
-/* MIG-GPU-... is an older way to write an instance, which is not its UUID. */
-static bool is_uuid(const char *name)
+static bool is_denial(int error)
 {
-        return (strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0) &&
-               strncmp(name, "MIG-GPU-", 8) != 0;
+        return error == -EACCES || error == -EPERM;
 }
 
-void processes_add_mps(const char *devices, struct processes_mps *mps)
+/* Finds the GPUs whose device files the process has open. A link's text can be anything, but the
+ * kernel lets only a container that has a GPU open the GPU's device number. A descriptor that can
+ * neither read nor write (O_PATH) needs no such right. Returns how many of the driver's files are
+ * open; -EACCES: none is seen, and some may not be looked at. */
+static int find_held(const char *proc, int pid, bool held[static PROCESSES_GPUS])
 {
-        size_t used = strlen(mps->devices), n = 0;
+        char path[128];
+        DIR *folder;
+        const struct dirent *entry;
+        bool denied;
+        int n = 0;
 
-        while (*(devices += strspn(devices, ", "))) {
-                n = strcspn(devices, ", ");
-                /* Numbers depend on the environment of the process, so they may be any GPU. */
-                if (!is_uuid(devices) || used + n + 2 > sizeof(mps->devices)) {
-                        mps->all = true;
-                        return;
-                }
-                used += (size_t)snprintf(mps->devices + used, sizeof(mps->devices) - used, "%s%.*s",
-                                         used ? "," : "", (int)n, devices);
-                devices += n;
+        (void)snprintf(path, sizeof(path), "%.80s/%d/fd", proc, pid);
+        folder = opendir(path);
+        denied = !folder && is_denial(-errno);
+        for (unsigned k = 0; folder && k < DESCRIPTORS_MAX && (entry = readdir(folder)); k++) {
+                struct statx link, file;
+                int r = look_at_file(dirfd(folder), entry->d_name, AT_SYMLINK_NOFOLLOW, &link);
+
+                if (r < 0 || !(link.stx_mode & (S_IRUSR | S_IWUSR)))
+                        continue;
+                r = look_at_file(dirfd(folder), entry->d_name, 0, &file);
+                denied |= is_denial(r);
+                if (r < 0 || !S_ISCHR(file.stx_mode) || file.stx_rdev_major != NVIDIA_MAJOR)
+                        continue;
+                n++;
+                if (file.stx_rdev_minor < PROCESSES_GPUS)
+                        held[file.stx_rdev_minor] = true;
         }
-        mps->all |= n == 0;
+        if (folder)
+                (void)closedir(folder);
+        return n > 0 ? n : denied ? -EACCES : 0;
 }
 
 /* True for a directory in which subletd has started it (mps_servers.h): DIR/mps/UID.TENANT.GPU. */
@@ -128,53 +144,57 @@ static bool is_of_subletd(const char *directory)
                sscanf(name, "/%10u.%16llx.%8[0-9a-f]", &uid, &tenant, gpu) == 3;
 }
 
-static void look_at_mps(const char *proc, int pid, struct processes_mps *mps)
+static bool is_started_by_subletd(const char *proc, int pid)
 {
-        static const char key[] = "CUDA_VISIBLE_DEVICES=", pipe[] = "CUDA_MPS_PIPE_DIRECTORY=";
+        static const char pipe[] = "CUDA_MPS_PIPE_DIRECTORY=";
         _cleanup_fclose_ FILE *f = open_file(proc, pid, "environ");
         _cleanup_free_ char *entry = NULL;
-        _cleanup_free_ char *devices = NULL;
         size_t room = 0;
 
-        while (f && getdelim(&entry, &room, '\0', f) >= 0) {
+        while (f && getdelim(&entry, &room, '\0', f) >= 0)
                 if (strncmp(entry, pipe, sizeof(pipe) - 1) == 0 && is_of_subletd(entry))
-                        return;
-                if (!devices && strncmp(entry, key, sizeof(key) - 1) == 0)
-                        devices = strdup(entry + sizeof(key) - 1);
+                        return true;
+        return false;
+}
+
+/* Control daemons and servers of MPS keep the device files of the GPUs that they serve open. If a
+ * process of the node itself may not be looked into, its word is taken; in a pod anybody may have
+ * chosen the name. */
+static void look_at_mps(const char *proc, int pid, bool in_pod, struct processes_mps *mps)
+{
+        bool held[PROCESSES_GPUS] = {false};
+        const int n = find_held(proc, pid, held);
+
+        if (n == 0 || is_started_by_subletd(proc, pid))
+                return;
+        mps->all |= n < 0 && !in_pod;
+        for (unsigned i = 0; i < PROCESSES_GPUS; i++)
+                mps->held[i] |= held[i];
+}
+
+/* The number of an instance of MIG is not known, nor are numbers without the driver's files in
+ * /proc. Such a card may be any GPU that is no other card. */
+void processes_mark_mps(const struct processes_mps *mps, const char *proc, struct cards *cards)
+{
+        static const bool none[PROCESSES_GPUS];
+        const bool any = mps->all || memcmp(mps->held, none, sizeof(none)) != 0;
+        bool known[PROCESSES_GPUS] = {false}, other = false;
+        int minors[CARDS_MAX];
+
+        for (unsigned i = 0; i < cards->n; i++) {
+                unsigned minor;
+
+                minors[i] = any && grant_minor(proc, cards->list[i].uuid, &minor) == 0 &&
+                                            minor < PROCESSES_GPUS
+                                    ? (int)minor
+                                    : -1;
+                if (minors[i] >= 0)
+                        known[minors[i]] = true;
         }
-        processes_add_mps(devices ? devices : "", mps);
-}
-
-/* CUDA takes the beginning of a UUID for the whole, if it is the only one. */
-static bool means(const char *name, size_t n, const char *uuid)
-{
-        return n > 4 && n <= strlen(uuid) && strncasecmp(name, uuid, n) == 0;
-}
-
-/* A GPU that is no card is one with MIG: any of its instances may be meant. */
-static void mark_instances(struct cards *cards)
-{
+        for (unsigned k = 0; k < PROCESSES_GPUS; k++)
+                other |= mps->held[k] && !known[k];
         for (unsigned i = 0; i < cards->n; i++)
-                cards->list[i].mps |= strncmp(cards->list[i].uuid, "MIG-", 4) == 0;
-}
-
-void processes_mark_mps(const struct processes_mps *mps, struct cards *cards)
-{
-        const char *at = mps->devices;
-
-        for (unsigned i = 0; i < cards->n; i++)
-                cards->list[i].mps = mps->all;
-        while (*at) {
-                const size_t n = strcspn(at, ",");
-                bool found = false;
-
-                for (unsigned i = 0; i < cards->n; i++)
-                        if (means(at, n, cards->list[i].uuid))
-                                cards->list[i].mps = found = true;
-                if (!found && strncmp(at, "GPU-", 4) == 0)
-                        mark_instances(cards);
-                at += n + (at[n] == ',');
-        }
+                cards->list[i].mps = mps->all || (minors[i] >= 0 ? mps->held[minors[i]] : other);
 }
 
 void processes_look(const char *proc, const struct processes_told *told, void *userdata,
@@ -187,17 +207,18 @@ void processes_look(const char *proc, const struct processes_told *told, void *u
         while (folder && (entry = readdir(folder))) {
                 const int pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
                 char name[NAME_ROOM], uid[UID_ROOM];
-                bool ours, mps;
+                bool in_pod, ours, mps;
 
                 if (pid <= 0 || !read_name(proc, pid, name))
                         continue;
-                ours = find_pod(proc, pid, uid) && told->is_ours(uid, userdata);
+                in_pod = find_pod(proc, pid, uid);
+                ours = in_pod && told->is_ours(uid, userdata);
                 /* The kernel keeps 15 characters of nvidia-cuda-mps-control and -server. */
-                mps = strncmp(name, "nvidia-cuda-mps", 15) == 0 && !has_ended(proc, pid);
-                if (mps && ours)
+                mps = strncmp(name, "nvidia-cuda-mps", 15) == 0;
+                if (mps && !ours)
+                        look_at_mps(proc, pid, in_pod, ret);
+                else if (mps && find_held(proc, pid, (bool[PROCESSES_GPUS]){false}) > 0)
                         told->mps(uid, pid, name, userdata);
-                else if (mps)
-                        look_at_mps(proc, pid, ret);
                 if (ours && !told->knows_musl(uid, userdata) && runs_on_musl(proc, pid))
                         told->musl(uid, pid, name, userdata);
         }

@@ -6,11 +6,11 @@
 
 #include "kubernetes/plugin/cards.h"
 
-#define MPS_DEVICES_MAX 4096
+#define PROCESSES_GPUS 254 /* the driver's device files beyond are no GPUs */
 
 struct processes_mps {
-        bool all;                      /* it may serve every GPU */
-        char devices[MPS_DEVICES_MAX]; /* UUIDs of the GPUs that it serves, with commas */
+        bool all;                  /* it may serve every GPU */
+        bool held[PROCESSES_GPUS]; /* it has /dev/nvidiaN open */
 };
 
 struct processes_told {
@@ -24,8 +24,5 @@ struct processes_told {
 /* proc: "/proc". Processes that may not be looked at are left out. */
 void processes_look(const char *proc, const struct processes_told *told, void *userdata,
                     struct processes_mps *ret);
-/* Adds the GPUs that a CUDA_VISIBLE_DEVICES of MPS names; all, if it names others than by UUID.
- * Pure. */
-void processes_add_mps(const char *devices, struct processes_mps *mps);
-/* Says of each card whether MPS serves it, as far as the look shows. Pure. */
-void processes_mark_mps(const struct processes_mps *mps, struct cards *cards);
+/* Says of each card whether MPS serves it, as far as the look shows. */
+void processes_mark_mps(const struct processes_mps *mps, const char *proc, struct cards *cards);
