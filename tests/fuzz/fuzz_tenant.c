@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "daemon/people/tenant.h"
+#include "base/tenant.h"
 
 static void check_tenant(const char *theirs, const char *ours)
 {

@@ -425,6 +425,57 @@ static void mps_of_the_node_that_may_not_be_looked_into_may_serve_every_gpu(void
         assert_string_equal(served(), "01");
 }
 
+static const char *whose;
+
+static bool is_ours(const char *uid, void *userdata)
+{
+        return strcmp(uid, "12345678-9abc-def0-1234-56789abcdef0") == 0;
+}
+
+static bool knows_musl(const char *uid, void *userdata)
+{
+        return true;
+}
+
+static void on_mps(const char *uid, int pid, const char *name, void *userdata)
+{
+        whose = "ours";
+}
+
+/* Returns "ours" if MPS belongs to the pod of ours, and else to the node. ours: the plugin's. */
+static const char *owner(const char *theirs, const char *ours)
+{
+        static const struct processes_told told = {
+                .is_ours = is_ours, .knows_musl = knows_musl, .mps = on_mps};
+        struct processes_mps mps;
+
+        put("70/cgroup", theirs);
+        put("self/cgroup", ours);
+        whose = "nobody's";
+        processes_look(proc, &told, NULL, &mps);
+        return mps.held[0] ? "the node's" : whose;
+}
+
+/* tests/unit/test_daemon_parts.c has the forms of these names. */
+static void the_pod_of_a_process_is_known_by_the_place_of_its_cgroup(void **state)
+{
+#define UID "12345678-9abc-def0-1234-56789abcdef0"
+        add_process(70, MPS, "", "device:195:0");
+        assert_string_equal(owner("0::/kubepods/pod" UID "/c\n", "0::/\n"), "ours");
+        /* the plugin has a cgroup namespace of its own, in a pod of another class */
+        assert_string_equal(owner("0::/../../../besteffort/pod" UID "/c\n", "0::/\n"), "ours");
+        /* the kubelet runs in a container */
+        assert_string_equal(
+                owner("0::/docker/d/kubepods/pod" UID "/c\n", "0::/docker/d/kubepods/podx\n"),
+                "ours");
+        /* a user may make these */
+        assert_string_equal(owner("0::/user.slice/kubepods/pod" UID "/c\n", "0::/\n"),
+                            "the node's");
+        assert_string_equal(owner("1:name=systemd:/kubepods/pod" UID "\n0::/a\n", "0::/\n"),
+                            "the node's");
+        assert_string_equal(owner("0::/docker/d/kubepods/pod" UID "/c\n", "0::/\n"), "the node's");
+}
+
 #define MPS_TEST(test) cmocka_unit_test_setup_teardown(test, make_proc, remove_proc)
 
 int main(void)
@@ -444,6 +495,7 @@ int main(void)
                 MPS_TEST(mps_serves_the_gpus_whose_files_it_has_open),
                 MPS_TEST(only_an_open_file_of_a_gpu_makes_mps),
                 MPS_TEST(a_gpu_that_is_no_other_card_may_be_each_card_without_a_number),
+                MPS_TEST(the_pod_of_a_process_is_known_by_the_place_of_its_cgroup),
                 MPS_TEST(mps_of_the_node_that_may_not_be_looked_into_may_serve_every_gpu),
         };
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/people/tenant.h"
+#include "base/tenant.h"
 #include "wire/history.h"
 
 struct ring;

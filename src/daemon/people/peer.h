@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/people/tenant.h"
+#include "base/tenant.h"
 
 struct peer {
         pid_t pid; /* 0: the process is in a pid namespace that we cannot see */

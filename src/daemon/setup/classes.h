@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "daemon/people/tenant.h"
+#include "base/tenant.h"
 #include "daemon/setup/values.h"
 
 #define CLASSES_MAX     4096

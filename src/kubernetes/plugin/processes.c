@@ -12,19 +12,24 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/tenant.h"
 #include "base/text.h"
 #include "kubernetes/plugin/grant.h"
 
-#define UID_ROOM        37
 #define NAME_ROOM       32
 #define NVIDIA_MAJOR    195   /* of /dev/nvidia*, by the kernel's devices.txt */
 #define DESCRIPTORS_MAX 1024u /* of a process; MPS opens its GPUs at its start */
+
+#define SELF 0 /* instead of a pid: the plugin */
 
 static FILE *open_file(const char *proc, int pid, const char *name)
 {
         char path[128];
 
-        (void)snprintf(path, sizeof(path), "%.80s/%d/%s", proc, pid, name);
+        if (pid == SELF)
+                (void)snprintf(path, sizeof(path), "%.80s/self/%s", proc, name);
+        else
+                (void)snprintf(path, sizeof(path), "%.80s/%d/%s", proc, pid, name);
         return fopen(path, "re");
 }
 
@@ -40,33 +45,22 @@ static bool read_name(const char *proc, int pid, char ret[static NAME_ROOM])
         return true;
 }
 
-/* Reads the uid after "pod": 36 characters with '-' or '_', or 32 digits. */
-static bool read_uid(const char *text, char ret[static UID_ROOM])
-{
-        const size_t n = strspn(text, "0123456789abcdef-_");
-
-        if (n != 36 && n != 32)
-                return false;
-        for (size_t i = 0; i < n; i++)
-                ret[i] = text[i] == '_' ? '-' : text[i];
-        ret[n] = '\0';
-        return true;
-}
-
-/* The kubelet's cgroups are named podUID, or kubepods-CLASS-podUID.slice. */
-static bool find_pod(const char *proc, int pid, char ret[static UID_ROOM])
+/* Returns what the kernel says about the cgroups of a process; NULL: it may not be asked. */
+static char *read_cgroups(const char *proc, int pid)
 {
         _cleanup_fclose_ FILE *f = open_file(proc, pid, "cgroup");
-        char line[1024];
+        _cleanup_free_ char *text = NULL;
+        size_t room = 0;
 
-        while (f && fgets(line, sizeof(line), f)) {
-                const char *at = strstr(line, "kubepods");
+        return f && getdelim(&text, &room, '\0', f) > 0 ? TAKE_PTR(text) : NULL;
+}
 
-                while (at && (at = strstr(at, "pod")))
-                        if (read_uid(at += 3, ret))
-                                return true;
-        }
-        return false;
+static bool find_pod(const char *proc, int pid, const char *ours, struct tenant *ret)
+{
+        _cleanup_free_ char *theirs = read_cgroups(proc, pid);
+
+        tenant_of_cgroups(theirs ? theirs : "", ours ? ours : "", ret);
+        return ret->kind == TENANT_POD;
 }
 
 static bool runs_on_musl(const char *proc, int pid)
@@ -200,27 +194,29 @@ void processes_mark_mps(const struct processes_mps *mps, const char *proc, struc
 void processes_look(const char *proc, const struct processes_told *told, void *userdata,
                     struct processes_mps *ret)
 {
+        _cleanup_free_ char *cgroups = read_cgroups(proc, SELF);
         DIR *folder = opendir(proc);
         const struct dirent *entry;
 
         memset(ret, 0, sizeof(*ret));
         while (folder && (entry = readdir(folder))) {
                 const int pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
-                char name[NAME_ROOM], uid[UID_ROOM];
+                char name[NAME_ROOM];
+                struct tenant pod;
                 bool in_pod, ours, mps;
 
                 if (pid <= 0 || !read_name(proc, pid, name))
                         continue;
-                in_pod = find_pod(proc, pid, uid);
-                ours = in_pod && told->is_ours(uid, userdata);
+                in_pod = find_pod(proc, pid, cgroups, &pod);
+                ours = in_pod && told->is_ours(pod.id, userdata);
                 /* The kernel keeps 15 characters of nvidia-cuda-mps-control and -server. */
                 mps = strncmp(name, "nvidia-cuda-mps", 15) == 0;
                 if (mps && !ours)
                         look_at_mps(proc, pid, in_pod, ret);
                 else if (mps && find_held(proc, pid, (bool[PROCESSES_GPUS]){false}) > 0)
-                        told->mps(uid, pid, name, userdata);
-                if (ours && !told->knows_musl(uid, userdata) && runs_on_musl(proc, pid))
-                        told->musl(uid, pid, name, userdata);
+                        told->mps(pod.id, pid, name, userdata);
+                if (ours && !told->knows_musl(pod.id, userdata) && runs_on_musl(proc, pid))
+                        told->musl(pod.id, pid, name, userdata);
         }
         if (folder)
                 (void)closedir(folder);

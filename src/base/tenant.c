@@ -1,6 +1,6 @@
 /* tenant.c: owns the forms and the places of the cgroups of pods and jobs. Must never count a name
  * at a place where a user could have made the cgroup. */
-#include "daemon/people/tenant.h"
+#include "base/tenant.h"
 
 #include <errno.h>
 #include <string.h>

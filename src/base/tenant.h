@@ -5,7 +5,7 @@
  * that the daemon itself is in. A user with a delegated part of the tree can make any name there,
  * but stands below neither; whoever may make cgroups above the daemon's own could as well move the
  * daemon. Of nested names the outermost counts, because root of a pod can make cgroups below the
- * pod's. docs/operations.md tells people. */
+ * pod's. docs/operations.md tells people. The device plugin asks here, too. */
 #pragma once
 
 #include <stdbool.h>
