@@ -89,7 +89,7 @@ def main():
             f.write("[daemon]\nconnections_per_user = 10000\nclients_max = 10000\n")
             f.writelines([] if given.pods else configuration(given.classes))
         os.mkdir(sockets, 0o700)
-        os.mkdir(os.path.join(sockets, "conf.d"), 0o755)
+        os.mkdir(os.path.join(sockets, "conf.d"), 0o700)
         if given.pods:
             with open(os.path.join(sockets, "conf.d", "50-kubernetes.conf"), "w", encoding="ascii") as f:
                 f.writelines(pods(given.classes))

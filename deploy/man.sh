@@ -269,7 +269,7 @@ device_plugin() { # PROGRAM
 		The load of a GPU is what its programs may allocate, and the whole of its memory for each program that waits. A device that is given
 		out and has no program yet counts as a tenth of the memory.
 		.SS What a container gets
-		The library as /usr/lib/sublet/libsublet.so, the daemon's directory as /run/sublet, both read\-only; SUBLET_DIR; and its GPUs. With
+		The library as /usr/lib/sublet/libsublet.so, the daemon's folder public as /run/sublet, both read\-only; SUBLET_DIR; and its GPUs. With
 		.B \-\-inject preload\-file
 		a file over /etc/ld.so.preload names the library, and hides a file of the image there. The C library musl ignores it. With
 		.B \-\-inject environment

@@ -26,15 +26,18 @@ static int write_all(int fd, const char *text, size_t n)
 int folder_put(int folder, const char *fresh, const char *name, const char *text, size_t n)
 {
         _cleanup_close_ int fd = -EBADF;
+        struct stat st;
         int r;
 
         (void)unlinkat(folder, fresh, 0); /* of a program that was killed */
-        fd = openat(folder, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+        fd = openat(folder, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
                 return -errno;
         r = write_all(fd, text, n);
-        /* The umask may be anything. */
-        if (r == 0 && (fchmod(fd, 0644) < 0 || renameat(folder, fresh, folder, name) < 0))
+        /* The daemon owns the folder, and may not be root, who writes the file. */
+        if (r == 0 && (fstat(folder, &st) < 0 ||
+                       (st.st_uid != geteuid() && fchown(fd, st.st_uid, (gid_t)-1) < 0) ||
+                       renameat(folder, fresh, folder, name) < 0))
                 r = -errno;
         if (r < 0)
                 (void)unlinkat(folder, fresh, 0);

@@ -163,7 +163,7 @@ def test_a_container_with_two_cdi_names_has_two_gpus(make_container):
     assert sorted(found) == sorted(container.uuids)
     (pid,) = {client["pid"] for rows in found.values() for client in rows}
     assert nodes_inside(pid) == device_nodes([0, 2])
-    with open(os.path.join(world.dir, "end"), "w", encoding="ascii"):
+    with open(os.path.join(world.dir, "public/end"), "w", encoding="ascii"):
         pass
     program.ok()
     rounds = [e["sums"] for e in program.events("round")]

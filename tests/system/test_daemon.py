@@ -949,6 +949,27 @@ def test_a_shared_daemon_serves_other_users(place, client):
         d.end()
 
 
+def test_the_folder_for_containers_has_what_programs_need_and_nothing_else(place):
+    """A folder that is mounted into a container serves there after a restart of the daemon, too."""
+    os.chmod(place, 0o755)
+    public, before = f"{place}/public", None
+    for _ in range(2):
+        d = Daemon(place, "--shared", *CARD)
+        try:
+            assert sorted(os.listdir(public)) == ["client.sock", "status.sock"]
+            assert before in (None, os.stat(public).st_ino)
+            before = os.stat(public).st_ino
+            c = Client(public).connect().start()
+            asked = subprocess.run([BUILD / "sublet", "status", "--json", "--daemon", public], capture_output=True, text=True)
+            assert json.loads(asked.stdout)["gpus"][0]["clients"][0]["pid"] == c.process.pid, asked
+            c.end()
+            asked = subprocess.run([BUILD / "sublet", "set", "quantum", "1s", "--daemon", public], capture_output=True, text=True)
+            assert asked.returncode == 1 and "only the daemon's own user and root may give orders" in asked.stderr, asked
+        finally:
+            d.end()
+    assert not os.listdir(public)
+
+
 @others.needed
 def test_root_of_a_container_gives_no_orders(daemon, place):
     daemon(*CARD)

@@ -26,7 +26,7 @@ CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin")
 class Container:
     def __init__(self, world, *options):
         self.world, self.root = world, world.path("root")
-        world.start_daemon()
+        world.start_daemon("--shared")
         self.kubelet = Kubelet(world.path("kubelet"))
         library = world.path("library")
         self.plugin = world.start([

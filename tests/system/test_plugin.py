@@ -391,7 +391,7 @@ def test_the_container_gets_library_socket_and_gpu(make_node):
     one, two = (card_of(devices[0]), card_of(devices[-1]))
     done = node.kubelet.allocate([devices[0], devices[-1], devices[1]], [devices[-1]])["response"]["container_responses"]
     mounts = {m["container_path"]: m["host_path"] for m in done[0]["mounts"]}
-    assert mounts == {"/usr/lib/sublet/libsublet.so": "/opt/lib.so", "/run/sublet": "/srv/sublet", "/etc/ld.so.preload": "/opt/preload"}
+    assert mounts == {"/usr/lib/sublet/libsublet.so": "/opt/lib.so", "/run/sublet": "/srv/sublet/public", "/etc/ld.so.preload": "/opt/preload"}
     assert all(m["read_only"] for m in done[0]["mounts"])
     assert done[0]["envs"] == {"SUBLET_DIR": "/run/sublet", "SUBLET_INJECTED": "preload-file", "NVIDIA_VISIBLE_DEVICES": f"{one},{two}"}
     assert done[1]["envs"]["NVIDIA_VISIBLE_DEVICES"] == two

@@ -154,7 +154,7 @@ def test_a_refused_file_changes_nothing_and_a_daemon_starts_without_it(machine, 
 def test_conf_d_takes_no_file_of_another_user(machine, tenants):
     machine.start_daemon()
     folder = os.path.join(machine.dir, "conf.d")
-    assert os.stat(folder).st_mode & 0o7777 == 0o755 and os.stat(folder).st_uid == os.getuid()
+    assert os.stat(folder).st_mode & 0o7777 == 0o700 and os.stat(folder).st_uid == os.getuid()
     write(os.path.join(folder, "evil.conf"), "[class x]\nuser = 0\n")
     os.chown(os.path.join(folder, "evil.conf"), others.NOBODY, others.NOBODY)
     assert "another user owns it" in wireclient.order(machine.dir, order="reload")["error"]

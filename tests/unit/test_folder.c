@@ -40,17 +40,21 @@ static void holds(const char *name, const char *text)
         (void)close(fd);
 }
 
-static void the_daemon_may_read_the_file_whatever_the_umask(void **state)
+static void only_the_daemon_may_read_the_file_whatever_the_umask(void **state)
 {
-        const mode_t before = umask(077);
+        const uid_t daemon = geteuid() == 0 ? 65534 : geteuid();
+        const mode_t before = umask(0);
         struct stat st;
-        int r = folder_put(folder, ".a", "a", "one", 3);
+        int r;
 
+        assert_int_equal(fchown(folder, daemon, (gid_t)-1), 0);
+        r = folder_put(folder, ".a", "a", "one", 3);
         (void)umask(before);
         assert_int_equal(r, 0);
         holds("a", "one");
         assert_int_equal(fstatat(folder, "a", &st, 0), 0);
-        assert_int_equal(st.st_mode & 0777, 0644);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        assert_int_equal(st.st_uid, daemon);
         assert_int_equal(faccessat(folder, ".a", F_OK, 0), -1);
 }
 
@@ -75,7 +79,7 @@ static void a_file_that_cannot_be_put_leaves_nothing(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(the_daemon_may_read_the_file_whatever_the_umask),
+                TEST(only_the_daemon_may_read_the_file_whatever_the_umask),
                 TEST(what_a_killed_program_left_is_replaced_and_no_link_is_followed),
                 TEST(a_file_that_cannot_be_put_leaves_nothing),
         };

@@ -30,7 +30,7 @@ static struct sockaddr_un address_of(const char *name)
 static int knock(const char *name)
 {
         const struct sockaddr_un sa = address_of(name);
-        int type = strcmp(name, PATHS_CLIENT_SOCKET) == 0 ? SOCK_SEQPACKET : SOCK_STREAM;
+        int type = strstr(name, PATHS_CLIENT_SOCKET) ? SOCK_SEQPACKET : SOCK_STREAM;
         int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0), r;
 
         assert_true(fd >= 0);
@@ -61,19 +61,21 @@ static int make_dir(void **state)
 }
 
 /* Removes the directory. Fails if anything but the lock is left in it. */
-/* Removes the folder that a daemon leaves for other programs' files. */
-static void remove_conf(const char *of)
+/* Removes the folders that a daemon leaves. */
+static void remove_folders(const char *of)
 {
         char path[PATHS_DIR_MAX + 8];
 
         (void)snprintf(path, sizeof(path), "%s/conf.d", of);
+        (void)rmdir(path);
+        (void)snprintf(path, sizeof(path), "%s/public", of);
         (void)rmdir(path);
 }
 
 static int remove_dir(void **state)
 {
         (void)state;
-        remove_conf(dir);
+        remove_folders(dir);
         return unlink(address_of("lock").sun_path) < 0 || rmdir(dir) < 0 ? -1 : 0;
 }
 
@@ -119,6 +121,37 @@ static void sockets_of_a_killed_daemon_are_replaced(void **state)
         place_close(&p, true);
 }
 
+static void the_folder_for_containers_follows_the_daemon(void **state)
+{
+        struct place p;
+
+        (void)state;
+        for (int restart = 0; restart < 2; restart++) {
+                assert_int_equal(open_place(&p), 0);
+                assert_int_equal(knock("public/client.sock"), 0);
+                assert_int_equal(knock("public/status.sock"), 0);
+                assert_int_equal(knock("public/control.sock"), -ENOENT);
+                place_close(&p, false); /* killed */
+                assert_int_equal(knock("public/client.sock"), -ECONNREFUSED);
+        }
+        assert_int_equal(open_place(&p), 0);
+        place_close(&p, true);
+        assert_int_equal(knock("public/client.sock"), -ENOENT);
+        assert_int_equal(knock("public/status.sock"), -ENOENT);
+}
+
+static void the_folder_of_settings_is_its_owners_alone(void **state)
+{
+        struct place p;
+        struct stat st;
+
+        (void)state;
+        assert_int_equal(open_place(&p), 0);
+        assert_int_equal(stat(address_of(PATHS_CONFIG).sun_path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0700);
+        place_close(&p, true);
+}
+
 static void a_daemon_that_cannot_serve_removes_its_sockets(void **state)
 {
         const struct sockaddr_un sa = address_of(PATHS_CLIENT_SOCKET);
@@ -154,7 +187,7 @@ static void remove_made(const char *made)
 
         (void)snprintf(lock, sizeof(lock), "%s/lock", made);
         assert_int_equal(unlink(lock), 0);
-        remove_conf(made);
+        remove_folders(made);
         assert_int_equal(rmdir(made), 0);
         assert_int_equal(close(creat(address_of("lock").sun_path, 0600)), 0);
 }
@@ -256,6 +289,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(every_socket_in_the_directory_has_a_listening_daemon),
                 TEST(sockets_of_a_killed_daemon_are_replaced),
+                TEST(the_folder_for_containers_follows_the_daemon),
+                TEST(the_folder_of_settings_is_its_owners_alone),
                 TEST(a_daemon_that_cannot_serve_removes_its_sockets),
                 TEST(a_directory_open_to_others_is_not_used_and_stays_empty),
                 TEST(a_directory_is_made_for_its_user_alone),

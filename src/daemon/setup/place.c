@@ -203,13 +203,33 @@ say:
 
 /* A client that finds the last of these names finds the others. */
 static const struct {
-        const char *name;
+        const char *name, *public; /* NULL: not for everybody */
         int type;
 } kinds[PLACE_SOCKETS] = {
-        [PLACE_CONTROL] = {PATHS_CONTROL_SOCKET, SOCK_STREAM},
-        [PLACE_STATUS] = {PATHS_STATUS_SOCKET, SOCK_STREAM},
-        [PLACE_CLIENT] = {PATHS_CLIENT_SOCKET, SOCK_SEQPACKET},
+        [PLACE_CONTROL] = {PATHS_CONTROL_SOCKET, NULL, SOCK_STREAM},
+        [PLACE_STATUS] = {PATHS_STATUS_SOCKET, PATHS_PUBLIC "/" PATHS_STATUS_SOCKET, SOCK_STREAM},
+        [PLACE_CLIENT] = {PATHS_CLIENT_SOCKET, PATHS_PUBLIC "/" PATHS_CLIENT_SOCKET,
+                          SOCK_SEQPACKET},
 };
+
+/* Hard links, because what a symbolic link names is not in the container. */
+static void publish(const struct place *p)
+{
+        char path[PATH_MAX_HERE], socket[PATH_MAX_HERE];
+
+        path_in(p->dir, PATHS_PUBLIC, path);
+        if (mkdir(path, 0755) == 0 ? chmod(path, 0755) < 0 : errno != EEXIST)
+                log_warning("cannot make %s: %s", path, strerror(errno));
+        for (int k = 0; k < PLACE_SOCKETS; k++) {
+                if (!kinds[k].public || p->listening[k] < 0)
+                        continue;
+                path_in(p->dir, kinds[k].name, socket);
+                path_in(p->dir, kinds[k].public, path);
+                (void)unlink(path); /* of an earlier daemon */
+                if (link(socket, path) < 0)
+                        log_warning("cannot make %s: %s", path, strerror(errno));
+        }
+}
 
 /* Takes sockets from the service manager. Their paths say what they are for. */
 static void take_given(struct place *p)
@@ -236,7 +256,7 @@ static void make_config_folder(const char *dir)
         char path[PATH_MAX_HERE];
 
         path_in(dir, PATHS_CONFIG, path);
-        if (mkdir(path, 0755) == 0 ? chmod(path, 0755) < 0 : errno != EEXIST)
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
                 log_warning("cannot make %s: %s", path, strerror(errno));
 }
 
@@ -273,6 +293,8 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
                 place_close(&p, true);
                 return r;
         }
+        if (o->shared)
+                publish(&p);
         *ret = p;
         return 0;
 }
@@ -283,9 +305,14 @@ void place_close(struct place *p, bool remove_sockets)
 
         /* The clients' socket first: a client that finds it finds the others. */
         for (int k = PLACE_SOCKETS - 1; k >= 0; k--) {
+                if (!remove_sockets || p->given[k] || p->listening[k] < 0)
+                        continue;
                 path_in(p->dir, kinds[k].name, path);
-                if (remove_sockets && !p->given[k] && p->listening[k] >= 0)
-                        (void)unlink(path);
+                (void)unlink(path);
+                if (!kinds[k].public)
+                        continue;
+                path_in(p->dir, kinds[k].public, path);
+                (void)unlink(path);
         }
         for (int k = 0; k < PLACE_SOCKETS; k++)
                 cleanup_close(&p->listening[k]);

@@ -7,7 +7,10 @@
  * clients may hold GPU memory. A daemon that finds one at its start knows that an earlier daemon
  * crashed, and how much host memory it had promised. Settings made at run time are also kept there,
  * and other programs write settings into its folder conf.d (sources.h).
- */
+ *
+ * A shared daemon's sockets for everybody have a second name in its folder `public`, which has
+ * nothing else: containers get this folder. It is never removed, because containers that have it
+ * would not see its successor. */
 #pragma once
 
 #include <stdbool.h>

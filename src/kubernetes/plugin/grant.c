@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/paths.h"
 #include "base/units.h"
 
 #define ENVS_MAX       4
@@ -28,6 +30,7 @@ struct container {
         V1beta1__CDIDevice cdi[CARDS_MAX], *cdi_list[CARDS_MAX];
         char cdi_names[CARDS_MAX][160];
         char paths[CARDS_MAX + SHARED_MAX][NODE_MAX];
+        char sockets[PATH_MAX];
         char uuids[CARDS_MAX * CARD_UUID_MAX];
         char cdi_all[CARDS_MAX * 160];
 };
@@ -214,7 +217,8 @@ static int fill(struct container *c, const struct grant_options *o, const struct
                 wanted[card] = true;
         }
         add_mount(c, o->library, GRANT_LIBRARY);
-        add_mount(c, o->socket_dir, GRANT_DIR);
+        (void)snprintf(c->sockets, sizeof(c->sockets), "%s/" PATHS_PUBLIC, o->socket_dir);
+        add_mount(c, c->sockets, GRANT_DIR);
         add_env(c, "SUBLET_DIR", GRANT_DIR);
         if (o->inject == INJECT_PRELOAD_FILE) {
                 add_mount(c, o->preload_file, GRANT_PRELOAD);

@@ -1,4 +1,5 @@
-/* grant.h: what a container gets with its devices: the library, the daemon's socket, the GPU.
+/* grant.h: what a container gets with its devices: the library, the daemon's sockets for
+ * everybody, the GPU.
  *
  * Pure but for the look at the driver's files, which give the number of a GPU's device node. */
 #pragma once
