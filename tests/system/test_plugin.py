@@ -177,6 +177,31 @@ def test_a_plugin_that_was_killed_is_followed_by_the_next(make_node):
     assert node.kubelet.allocate(devices[:1])["code"] == 0
 
 
+def test_a_second_plugin_waits_until_the_first_has_ended(make_node, api):
+    node = make_node(api=api)
+    node.devices()
+    wait_for(lambda: api.watches, 20, "the watch")
+    first, asked = node.plugin, len(api.asked)
+    second = node.start_plugin()
+    waits = f"another sublet-device-plugin (process {first.pid}) serves {node.world.dir}: this one waits until it has ended"
+    node.says(waits)
+    third = node.start_plugin()
+    node.says(waits)
+    time.sleep(1)
+    assert len(node.kubelet.of("register")) == 1 and len(api.asked) == asked, "neither does anything"
+    node.kubelet.restart()
+    node.kubelet.await_event("register")
+    third.send(signal.SIGTERM)
+    third.ok()
+    assert node.kubelet.allocate(node.devices()[:1])["code"] == 0
+    node.plugin = second
+    first.send(signal.SIGKILL)
+    first.wait()
+    node.kubelet.await_event("register", 2)
+    node.says("registered sublet.dev/gpu")
+    assert node.kubelet.allocate(node.devices()[:1])["code"] == 0 and second.err().count("waits") == 1
+
+
 def test_sigterm_ends_the_plugin_and_removes_its_socket(make_node):
     node = make_node()
     node.devices()

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,6 +15,7 @@
 #include <systemd/sd-daemon.h>
 
 #include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "daemon/people/peer.h"
 
@@ -96,41 +96,25 @@ static int make_dir(const struct place_options *o, char error[static PLACE_ERROR
 
 static int take_lock(const char *dir, int *ret_fd, char error[static PLACE_ERROR_MAX])
 {
-        char path[PATH_MAX_HERE], holder[32] = "";
-        _cleanup_close_ int fd = -EBADF;
+        char path[PATH_MAX_HERE], holder[LOCK_HOLDER_MAX];
         int r;
 
         path_in(dir, LOCK_FILE, path);
-        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0) {
-                r = -errno;
-                (void)snprintf(error, PLACE_ERROR_MAX, "cannot open %s: %s", path, strerror(-r));
-                return r;
-        }
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-                r = errno == EWOULDBLOCK ? -EALREADY : -errno;
-                (void)!pread(fd, holder, sizeof(holder) - 1, 0);
-                holder[strspn(holder, "0123456789")] = '\0';
-                if (r == -EALREADY)
-                        (void)snprintf(error, PLACE_ERROR_MAX, "another subletd (pid %s) serves %s",
-                                       holder[0] ? holder : "unknown", dir);
-                else
-                        (void)snprintf(error, PLACE_ERROR_MAX, "cannot lock %s: %s", path,
-                                       strerror(-r));
-                return r;
-        }
-        *ret_fd = TAKE_FD(fd);
-        return 0;
+        r = lock_take(path, ret_fd, holder);
+        if (r == -EALREADY)
+                (void)snprintf(error, PLACE_ERROR_MAX, "another subletd (pid %s) serves %s", holder,
+                               dir);
+        else if (r < 0)
+                (void)snprintf(error, PLACE_ERROR_MAX, "cannot lock %s: %s", path, strerror(-r));
+        return r;
 }
 
 void place_sign(const struct place *p)
 {
-        char text[32];
-        int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+        const int r = lock_sign(p->lock_fd);
 
-        if (ftruncate(p->lock_fd, 0) < 0 || pwrite(p->lock_fd, text, (size_t)n, 0) != n)
-                log_warning("cannot write the pid to %s/" LOCK_FILE ": %s", p->dir,
-                            strerror(errno));
+        if (r < 0)
+                log_warning("cannot write the pid to %s/" LOCK_FILE ": %s", p->dir, strerror(-r));
 }
 
 /* ---- the sockets ---- */

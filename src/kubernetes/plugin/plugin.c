@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "kubernetes/plugin/alone.h"
 #include "kubernetes/plugin/events.h"
 #include "kubernetes/plugin/kubelet.h"
 #include "kubernetes/plugin/offer.h"
@@ -51,6 +52,7 @@ struct told {
 struct plugin {
         const struct plugin_options *options;
         sd_event *loop;
+        struct alone *alone;
         struct rpc *rpc;
         struct kubelet *kubelet;
         struct tenants *tenants;
@@ -556,6 +558,7 @@ static void plugin_free(struct plugin *p)
         (void)sd_event_source_disable_unref(p->look);
         (void)sd_event_source_disable_unref(p->patience);
         (void)sd_event_source_disable_unref(p->daemon_dir);
+        alone_free(p->alone);
         (void)sd_event_unref(p->loop);
         free(p);
 }
@@ -588,6 +591,17 @@ static int reach_api_server(struct plugin *p)
         return r;
 }
 
+static void on_alone(void *userdata)
+{
+        struct plugin *p = userdata;
+        int r = add_timers(p);
+
+        if (r >= 0 && p->options->api.url[0])
+                r = reach_api_server(p);
+        if (r < 0)
+                (void)sd_event_exit(p->loop, r);
+}
+
 int plugin_run(const struct plugin_options *options)
 {
         static const struct rpc_method methods[] = {
@@ -609,16 +623,14 @@ int plugin_run(const struct plugin_options *options)
         if (r >= 0)
                 r = block_signals(p->loop);
         if (r >= 0)
-                r = add_timers(p);
-        if (r >= 0)
                 r = tenants_new(p->loop, options->dir, on_settled, p, &p->tenants);
         if (r >= 0)
                 r = rpc_new(p->loop, methods, p, &p->rpc);
         if (r >= 0)
                 r = kubelet_new(p->loop, p->rpc, options->kubelet_dir, options->endpoint,
                                 options->resource, &p->kubelet);
-        if (r >= 0 && options->api.url[0])
-                r = reach_api_server(p);
+        if (r >= 0)
+                r = alone_new(p->loop, options->dir, on_alone, p, &p->alone);
         if (r >= 0)
                 r = sd_event_loop(p->loop);
         plugin_free(p);
