@@ -10,6 +10,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 import threading
 import time
 
@@ -17,7 +18,9 @@ import pytest
 
 import garbage
 import kubelet as kubelet_module
+import others
 from kubelet import PLUGIN, ApiServer, Kubelet, pod
+from tenants import Tenants
 from world import PATIENCE, SANITIZER, cpu_s, wait_for
 
 pytestmark = pytest.mark.skipif(bool(kubelet_module.MISSING), reason=kubelet_module.MISSING or "")
@@ -782,6 +785,32 @@ def test_a_pod_with_musl_is_told_once(make_node, api):
     assert node.plugin.err().count("alpine runs on musl") == node.plugin.err().count("late runs on musl") == 1
     assert node.plugin.err().count("runs on musl") == 2 and api.posts == 2
     wait_for(lambda: len(api.events) == 2, 30, "both Events")
+
+
+@pytest.fixture
+def version_2():
+    made = Tenants(version_2=True)
+    yield made
+    made.close()
+
+
+@others.needed
+def test_a_process_of_a_pod_of_version_2_is_known_in_a_cgroup_namespace(version_2, make_node, api):
+    api.put(pod("alpine", version_2.uid("alpine")))
+    node = make_node(api=api, plugin=False)
+    loader = node.world.path("ld-musl-x86_64.so.1")
+    write(node, "ld-musl-x86_64.so.1", "no loader, but mapped as one")
+    script = """
+import mmap, sys, time
+with open(sys.argv[1]) as f:
+    mapped = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+print("mapped", flush=True)
+time.sleep(600)
+"""
+    program = node.world.start([*version_2.pod_of("cgroupfs", "besteffort", "alpine"), sys.executable, "-c", script, loader])
+    wait_for(program.out, 30, "the program's line", report=program.report)
+    node.start_plugin("--proc", "/proc", before=[*version_2.pod_of("cgroupfs", "burstable", "sublet"), "unshare", "--cgroup"])
+    node.says(f"pod default/alpine runs on musl (process {program.pid}, ")
 
 
 def test_a_pod_with_musl_gets_an_event(make_node, api):

@@ -200,6 +200,27 @@ def test_the_daemons_own_pod_gives_orders(machine, tenants):
     assert machine.sublet("reload").returncode == 0, "root of the machine"
 
 
+# ---- the real hierarchy of version 2 ----
+
+
+@pytest.fixture
+def version_2(request):
+    made = Tenants(version_2=True)
+    request.addfinalizer(made.close)
+    return made
+
+
+@pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
+def test_pods_of_version_2_are_known_to_a_daemon_in_a_cgroup_namespace(version_2, world, driver):
+    """As containers of version 2 are: a pod of the daemon's quality of service, and one of another."""
+    world.start_daemon(prefix=[*version_2.pod_of(driver, "burstable", "sublet"), "unshare", "--cgroup"])
+    for name, quality in (("a", "burstable"), ("b", "besteffort")):
+        program = hold(world, version_2.pod_of(driver, quality, name), 4)
+        program.await_event("filled")
+        assert world.clients()[program.pid]["pod"] == version_2.uid(name)
+        program.finish()
+
+
 # ---- limits ----
 
 
