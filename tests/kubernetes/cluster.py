@@ -26,7 +26,7 @@ oom_score = 0
 [grpc]
 address = "{run}/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "sublet-test/pause:1"
+sandbox_image = "docker.io/sublet-test/pause:1"
 restrict_oom_score_adj = true
 disable_apparmor = true
 [plugins."io.containerd.grpc.v1.cri".cni]
@@ -113,7 +113,8 @@ class Cluster:
                 os.rmdir(path)
         # Shims and containers are left in the cgroups.
         for _ in range(50):
-            left = [p for top in pathlib.Path("/sys/fs/cgroup").glob("*/kubepods") for p in [top, *top.rglob("*")]
+            groups = pathlib.Path("/sys/fs/cgroup")  # of version 2, or a folder for each controller of version 1
+            left = [p for top in [*groups.glob("kubepods"), *groups.glob("*/kubepods")] for p in [top, *top.rglob("*")]
                     if p.is_dir()]
             for p in sorted(left, key=lambda p: -len(p.parts)):
                 with contextlib.suppress(OSError):

@@ -22,6 +22,7 @@ class Course:
 
     def __init__(self, cluster, build, folder):
         self.cluster, self.build, self.folder = cluster, build, folder
+        self.manifests = folder / "manifests"  # a copy of the repository's, in the words of the cluster's kubectl
         self.found = []
 
     def note(self, what, value=""):

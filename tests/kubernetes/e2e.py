@@ -25,8 +25,9 @@ from course import DEPLOY, HERE, RELEASE, ROOT, Course, job_pod  # noqa: E402
 from host_pool_step import host_pool  # noqa: E402
 from images import OURS, build_images  # noqa: E402
 from notebooks_step import two_notebooks  # noqa: E402
+from old_words import translate  # noqa: E402
 
-OVERLAY = HERE / "overlay"
+OVERLAY = "tests/kubernetes/overlay"
 # SIZE KEY PHASES SECONDS ROUNDS of sublet-demo-job: each needs more than half of the card.
 JOBS = {"ada": "140MiB 1 30 0.5 4", "alan": "140MiB 2 30 0.5 4"}
 WEBHOOK = "/usr/sbin/sublet-webhook"
@@ -35,8 +36,12 @@ WEBHOOK = "/usr/sbin/sublet-webhook"
 def manifests(course):
     for part in ("webhook", "extender"):
         run(DEPLOY / part / "certificate.sh")
+    for folder in (DEPLOY, HERE):
+        shutil.copytree(folder, course.manifests / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("node_modules"))
+    translate(course.manifests)
     course.cluster.kubectl("apply", "-f", DEPLOY / "base/namespace.yaml")
-    for overlay in [DEPLOY / "base", DEPLOY / "webhook", *sorted((DEPLOY / "overlays").iterdir())]:
+    deploy = course.manifests / DEPLOY.relative_to(ROOT)
+    for overlay in [deploy / "base", deploy / "webhook", *sorted((deploy / "overlays").iterdir())]:
         course.cluster.kubectl("apply", "--dry-run=server", "-k", overlay)
     for example in sorted((DEPLOY / "examples").glob("*.yaml")):
         course.cluster.kubectl("apply", "--dry-run=server", "-f", example)
@@ -45,7 +50,7 @@ def manifests(course):
 
 def install(course):
     cluster, began = course.cluster, time.monotonic()
-    cluster.kubectl("apply", "-k", OVERLAY)
+    cluster.kubectl("apply", "-k", course.manifests / OVERLAY)
     eventually("the node offers sublet.dev/gpu", lambda: course.allocatable() == 100)
     course.note("from kubectl apply to 100 sublet.dev/gpu on the node", f"{time.monotonic() - began:.1f} s")
     table = cluster.kubectl("get", "nodes", "-o", r"custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.sublet\.dev/gpu")
@@ -122,7 +127,7 @@ def remove(course):
     """The kubelet of 1.20.2 removes a pod only once its sandbox is gone. It may miss the sandbox's end, and then finds it
     when it looks for dead ones, once a minute (kubernetes/kubernetes#97288). So two times are taken."""
     began = time.monotonic()
-    course.cluster.kubectl("delete", "-k", OVERLAY, "--wait=false")
+    course.cluster.kubectl("delete", "-k", course.manifests / OVERLAY, "--wait=false")
     # If one ignored SIGTERM, it would be killed after 10 s, or the webhook after 30 s.
     eventually("daemon and plugin have ended", lambda: not ours("/usr/sbin/subletd", "/usr/sbin/sublet-device-plugin"), 8)
     node_s = time.monotonic() - began

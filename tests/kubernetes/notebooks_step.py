@@ -8,7 +8,7 @@ import socket
 import sys
 
 from cluster import eventually, run
-from course import DEPLOY, HERE, ROOT
+from course import DEPLOY, ROOT
 
 ROUNDS = {"ada": 500, "alan": 501}  # of about 30 ms alone
 PORTS = {"ada": 18888, "alan": 18889}
@@ -23,7 +23,7 @@ print(hashlib.sha256(b"".join(gpu.read(n) for n in range(len(gpu.blocks)))).hexd
 def two_notebooks(course):
     cluster = course.cluster
     folder = course.folder / "notebooks"
-    shutil.copytree(HERE / "notebooks", folder)
+    shutil.copytree(course.manifests / "tests/kubernetes/notebooks", folder)
     shutil.copy(DEPLOY / "examples/two-notebooks.yaml", folder)
     cluster.kubectl("apply", "-k", folder)
     expected = {name: course.alone("/usr/bin/python3", "-c", f"{FILL}\n{WORK.format(rounds=ROUNDS[name])}",

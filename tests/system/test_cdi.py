@@ -8,11 +8,11 @@ import stat
 import subprocess
 
 import pytest
-import yaml
 
 import podman
 import test_injection
 from kubelet import Kubelet
+from manifests import MISSING, render
 from roots import libraries, put_libraries, put_program
 from test_injection import JOB, Container
 from world import BUILD, NO_LEAKS, ROOT, SANITIZER, wait_for
@@ -191,8 +191,7 @@ class ManifestNode:
 
     def __init__(self, world, overlay, archives):
         self.world, self.kubelet, self.archives = world, Kubelet(world.path("kubelet")), archives
-        done = subprocess.run(["kubectl", "kustomize", os.path.join(DEPLOY, overlay)], stdout=subprocess.PIPE, check=True)
-        documents = [d for d in yaml.safe_load_all(done.stdout) if d]
+        documents = render(os.path.join(DEPLOY, overlay))
         (self.pod,) = (d["spec"]["template"]["spec"] for d in documents if d["kind"] == "DaemonSet")
         (config,) = (d["data"] for d in documents if d["kind"] == "ConfigMap")
         # Where paths of the node lie here. The simulated NVML is the node's.
@@ -233,8 +232,8 @@ class ManifestNode:
 
 @pytest.fixture(scope="module", name="archives")
 def _archives(tmp_path_factory):
-    if not shutil.which("buildah") or not shutil.which("kubectl"):
-        pytest.skip("there is no buildah or no kubectl")
+    if MISSING or not shutil.which("buildah"):
+        pytest.skip(MISSING or "there is no buildah")
     folder = tmp_path_factory.mktemp("images")
     subprocess.run([os.path.join(DEPLOY, "images.sh"), BUILD, folder], check=True, stdout=subprocess.DEVNULL)
     return str(folder)

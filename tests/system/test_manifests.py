@@ -9,12 +9,14 @@ import subprocess
 import pytest
 import yaml
 
+from manifests import MISSING, render
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy/kubernetes"
 PLAIN = ["base", *(f"overlays/{o}" for o in ("cdi", "devices", "runtime-class"))]
 RELEASE = re.search(r"project\(sublet VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
 
-pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "")
 
 
 @pytest.fixture(scope="module", name="deploy")
@@ -25,13 +27,6 @@ def _deploy(tmp_path_factory):
     for program in ("webhook", "extender"):
         subprocess.run([copy / program / "certificate.sh"], check=True, stdout=subprocess.DEVNULL)
     return copy
-
-
-def render(folder):
-    done = subprocess.run(["kubectl", "kustomize", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          check=False)
-    assert done.returncode == 0, done.stderr
-    return [d for d in yaml.safe_load_all(done.stdout) if d]
 
 
 def of_kind(documents, kind):
