@@ -632,6 +632,27 @@ def test_many_pods_come_in_pages(make_node, api):
     assert node.file().count("[pod ") == 60 and len([a for a in api.asked if "continue=" in a]) == 2
 
 
+def test_large_pods_hide_no_other(make_node, api):
+    def large(number, **annotations):
+        one = pod(f"large{number}", f"{number:08x}-0000-4000-8000-000000000000", **annotations)
+        one["spec"]["containers"][0]["env"] = [{"name": f"X{n}", "value": "v" * 1000} for n in range(400)]
+        return one
+
+    for number in range(25):  # a page of 10 MiB
+        api.put(large(number))
+    api.put(pod("huge", FIRST, minimum="v" * (1 << 20)))
+    api.put(pod("a", SECOND, priority="-1"))
+    node = make_node(api=api)
+    node.await_file("priority = -1")
+    assert node.file().count("[pod ") == 26 and FIRST not in node.file()
+    node.says("this node's pods are read without default/huge: it is too large")
+    wait_for(lambda: api.watches, 20, "the watch")
+    api.put(pod("huge", FIRST, minimum="v" * (1 << 21)))  # and as events
+    api.put(large(3, priority="-3"))
+    node.await_file("priority = -3")
+    assert node.plugin.err().count("default/huge") == 1 and len(api.lists()) == 1
+
+
 def test_a_container_starts_after_the_daemon_knows_its_pod(make_node, api):
     node = make_node(api=api)
     node.await_file("# Written")

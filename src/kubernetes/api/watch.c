@@ -12,15 +12,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "kubernetes/api/sift.h"
 
 #define LIST_S        30u
 #define WATCH_S       300u /* then the server ends the watch, and the next one begins */
 #define BACK_OFF_MS   1000u
 #define BACK_OFF_MAX  30000u
-#define BUFFER_MAX    (8u << 20) /* of one page, or of one event */
 #define VERSION_MAX   64
 #define CONTINUE_MAX  4096
 #define PATH_MAX_HERE 5000
+#define NAMES_MAX     320 /* of an object, with its namespace */
 
 struct watch {
         sd_event *loop;
@@ -33,12 +34,12 @@ struct watch {
         bool listing, again; /* again: another list is wanted after this one */
         unsigned number;     /* of the list that began last */
         char version[VERSION_MAX], next_page[CONTINUE_MAX];
-        char *buffer;
-        size_t used, room;
+        struct sift *sift;
         unsigned back_off_ms;
         bool told_changes;
         uint64_t begun_ns;           /* the watch */
         char problem[WEB_ERROR_MAX]; /* the last that was logged; "": none */
+        char left_out[NAMES_MAX];    /* the last object that was */
 };
 
 static void begin_list(struct watch *w);
@@ -89,29 +90,6 @@ static void fail_status(struct watch *w, unsigned status, const char *error)
 
 /* ---- what comes ---- */
 
-static bool keep(struct watch *w, const char *bytes, size_t n)
-{
-        if (w->used + n + 1 > w->room) {
-                const size_t room = MAX(w->room * 2, w->used + n + 1);
-                char *bigger = room > BUFFER_MAX ? NULL : realloc(w->buffer, room);
-
-                if (!bigger)
-                        return false;
-                w->buffer = bigger;
-                w->room = room;
-        }
-        memcpy(w->buffer + w->used, bytes, n);
-        w->used += n;
-        return true;
-}
-
-static void forget_buffer(struct watch *w)
-{
-        free(w->buffer);
-        w->buffer = NULL;
-        w->used = w->room = 0;
-}
-
 /* A version is a text that only the server understands. */
 static void take_version(struct watch *w, const json_t *object)
 {
@@ -122,17 +100,58 @@ static void take_version(struct watch *w, const json_t *object)
                 (void)snprintf(w->version, sizeof(w->version), "%s", version);
 }
 
-static bool on_page(const char *bytes, size_t n, void *userdata)
+/* What comes around the objects, and what names them. */
+static const char *const frame_fields[] = {"items",     "type", "object",   "metadata",
+                                           "namespace", "name", "continue", "resourceVersion",
+                                           NULL};
+
+/* Copies the first text of this key; the API server writes names and the version before the rest.
+ */
+static void find_text(const char *json, const char *key, char *ret, size_t size)
 {
-        return keep(userdata, bytes, n);
+        char before[40];
+        const char *text;
+
+        (void)snprintf(before, sizeof(before), "\"%s\":\"", key);
+        text = strstr(json, before);
+        text = text ? text + strlen(before) : "";
+        (void)snprintf(ret, size, "%.*s", (int)strcspn(text, "\""), text);
 }
 
-static void ask(struct watch *w, const char *path, unsigned timeout_s, web_take take,
-                web_ended ended)
+static bool on_left_out(const char *json, const char *reason, void *userdata)
+{
+        struct watch *w = userdata;
+        char namespace[64], name[254], version[VERSION_MAX], names[NAMES_MAX];
+
+        find_text(json, "namespace", namespace, sizeof(namespace));
+        find_text(json, "name", name, sizeof(name));
+        find_text(json, "resourceVersion", version, sizeof(version));
+        if (!name[0])
+                return false;
+        if (!w->listing && version[0])
+                memcpy(w->version, version, sizeof(version));
+        (void)snprintf(names, sizeof(names), "%s%s%s", namespace, namespace[0] ? "/" : "", name);
+        if (strcmp(w->left_out, names) != 0)
+                log_warning("%s are read without %s: %s", w->what->name, names, reason);
+        memcpy(w->left_out, names, sizeof(names));
+        return true;
+}
+
+/* HTTP's status comes first: the answer may be no JSON. */
+static bool on_page(const char *bytes, size_t n, void *userdata)
+{
+        struct watch *w = userdata;
+
+        (void)sift_feed(w->sift, bytes, n);
+        return true;
+}
+
+static void ask(struct watch *w, const char *path, unsigned timeout_s, enum sift_where where,
+                web_take take, web_ended ended)
 {
         char error[WEB_ERROR_MAX];
 
-        forget_buffer(w);
+        sift_begin(w->sift, where);
         if (web_get(w->web, path, timeout_s, take, ended, w, &w->request, error) < 0) {
                 w->request = NULL;
                 fail(w, error);
@@ -148,7 +167,7 @@ static void ask_page(struct watch *w)
         (void)snprintf(path, sizeof(path), "/api/v1/%s?%slimit=%u%s%s", w->what->kind,
                        w->what->which, w->what->page, w->next_page[0] ? "&continue=" : "",
                        w->next_page);
-        ask(w, path, LIST_S, on_page, on_page_end);
+        ask(w, path, LIST_S, SIFT_LIST, on_page, on_page_end);
 }
 
 static void end_list(struct watch *w)
@@ -169,9 +188,8 @@ static void end_list(struct watch *w)
 static void on_page_end(unsigned status, const char *error, void *userdata)
 {
         struct watch *w = userdata;
-        json_t *page, *items, *one;
+        json_t *page, *items;
         const char *more;
-        size_t i;
 
         w->request = NULL;
         if (status == 410 && w->next_page[0]) { /* the pages of this list are no longer kept */
@@ -182,8 +200,7 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
                 fail_status(w, status, error);
                 return;
         }
-        page = json_loadb(w->buffer ? w->buffer : "", w->used, 0, NULL);
-        forget_buffer(w);
+        page = sift_rest(w->sift);
         items = json_object_get(page, "items");
         if (!page || (items && !json_is_array(items) && !json_is_null(items))) {
                 char problem[WEB_ERROR_MAX];
@@ -194,8 +211,6 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
                 fail(w, problem);
                 return;
         }
-        json_array_foreach (items, i, one)
-                w->told->one(one, false, w->userdata);
         take_version(w, page);
         more = json_string_value(json_object_get(json_object_get(page, "metadata"), "continue"));
         if (!more || !more[0] || web_escape(more, w->next_page, sizeof(w->next_page)) < 0)
@@ -223,43 +238,36 @@ static void begin_list(struct watch *w)
 /* ---- the watch ---- */
 
 /* Returns false if the watch cannot go on. */
-static bool take_event(struct watch *w, const char *line, size_t n)
+static bool take_event(struct watch *w, const json_t *event)
 {
-        json_t *event = json_loadb(line, n, 0, NULL);
         const char *type = json_string_value(json_object_get(event, "type"));
         const json_t *object = json_object_get(event, "object");
-        bool ok = json_is_object(object) && type;
 
-        if (ok && strcmp(type, "ERROR") == 0) {
-                ok = false; /* 410: the version is too old */
-        } else if (ok) {
-                take_version(w, object);
-                if (strcmp(type, "BOOKMARK") != 0) {
-                        w->told->one(object, strcmp(type, "DELETED") == 0, w->userdata);
-                        w->told_changes = true;
-                }
+        if (!json_is_object(object) || !type || strcmp(type, "ERROR") == 0)
+                return false; /* 410: the version is too old */
+        take_version(w, object);
+        if (strcmp(type, "BOOKMARK") != 0) {
+                w->told->one(object, strcmp(type, "DELETED") == 0, w->userdata);
+                w->told_changes = true;
         }
-        json_decref(event);
-        return ok;
+        return true;
+}
+
+static bool on_one(const json_t *one, void *userdata)
+{
+        struct watch *w = userdata;
+
+        if (!w->listing)
+                return take_event(w, one);
+        w->told->one(one, false, w->userdata);
+        return true;
 }
 
 static bool on_events(const char *bytes, size_t n, void *userdata)
 {
         struct watch *w = userdata;
-        size_t start = 0;
-        const char *end;
-        bool ok = keep(w, bytes, n);
+        const bool ok = sift_feed(w->sift, bytes, n);
 
-        while (ok && (end = memchr(w->buffer + start, '\n', w->used - start))) {
-                const size_t length = (size_t)(end - w->buffer) - start;
-
-                ok = length == 0 || take_event(w, w->buffer + start, length);
-                start += length + 1;
-        }
-        if (ok && start > 0) {
-                memmove(w->buffer, w->buffer + start, w->used - start);
-                w->used -= start;
-        }
         if (w->told_changes) {
                 w->told_changes = false;
                 if (w->told->changed)
@@ -297,7 +305,7 @@ static void begin_watch(struct watch *w)
                        "/api/v1/%s?%swatch=1&allowWatchBookmarks=true&resourceVersion=%s&"
                        "timeoutSeconds=%u",
                        w->what->kind, w->what->which, w->version, WATCH_S);
-        ask(w, path, WATCH_S + LIST_S, on_events, on_watch_end);
+        ask(w, path, WATCH_S + LIST_S, SIFT_STREAM, on_events, on_watch_end);
 }
 
 unsigned watch_refresh(struct watch *w)
@@ -313,6 +321,7 @@ unsigned watch_refresh(struct watch *w)
 int watch_new(sd_event *loop, struct web *web, const struct watch_what *what,
               const struct watch_told *told, void *userdata, struct watch **ret)
 {
+        static const struct sift_told sifted = {.one = on_one, .left_out = on_left_out};
         struct watch *w = calloc(1, sizeof(*w));
         int r;
 
@@ -321,7 +330,10 @@ int watch_new(sd_event *loop, struct web *web, const struct watch_what *what,
         *w = (struct watch){
                 .loop = loop, .web = web, .what = what, .told = told, .userdata = userdata};
         srandom((unsigned)time(NULL) ^ (unsigned)getpid());
-        r = sd_event_add_time_relative(loop, &w->retry, CLOCK_MONOTONIC, 0, 0, on_retry, w);
+        w->sift = sift_new(frame_fields, what->fields, &sifted, w);
+        r = w->sift ? sd_event_add_time_relative(loop, &w->retry, CLOCK_MONOTONIC, 0, 0, on_retry,
+                                                 w)
+                    : -ENOMEM;
         if (r < 0) {
                 watch_free(w);
                 return r;
@@ -336,6 +348,6 @@ void watch_free(struct watch *w)
                 return;
         web_drop(w->request);
         (void)sd_event_source_disable_unref(w->retry);
-        free(w->buffer);
+        sift_free(w->sift);
         free(w);
 }

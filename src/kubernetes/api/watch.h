@@ -13,15 +13,18 @@ struct watch;
 
 /* What is watched. The strings outlive the watch. */
 struct watch_what {
-        const char *kind;  /* "pods": at /api/v1/pods */
-        const char *which; /* a part of the query, such as "fieldSelector=…&"; "": all */
-        const char *name;  /* what messages call them: "this node's pods" */
-        unsigned page;     /* objects of one answer: bounds the memory, a pod has up to 100 KiB */
+        const char *kind;          /* "pods": at /api/v1/pods */
+        const char *which;         /* a part of the query, such as "fieldSelector=…&"; "": all */
+        const char *name;          /* what messages call them: "this node's pods" */
+        unsigned page;             /* objects of one answer */
+        const char *const *fields; /* the members that one() reads, as sift.h says */
 };
 
 struct watch_told {
-        void (*begin)(void *userdata);                             /* a list begins */
-        void (*one)(const json_t *one, bool gone, void *userdata); /* it is there, or gone */
+        void (*begin)(void *userdata); /* a list begins */
+        /* It is there, or gone. An object that is too large without the other members is left
+         * out, with a line in the log. */
+        void (*one)(const json_t *one, bool gone, void *userdata);
         /* The list is complete: what was not told since begin() is gone. number: which list, as
          * watch_refresh() counts them. */
         void (*end)(unsigned number, void *userdata);

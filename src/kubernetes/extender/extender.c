@@ -101,9 +101,13 @@ static int follow_cluster(struct extender *e, const struct web_server *server)
                          "status.phase%21%3DFailed&",
                 .name = "the cluster's pods",
                 .page = 100,
+                .fields = pod_fields,
         };
-        static const struct watch_what nodes = {
-                .kind = "nodes", .which = "", .name = "the cluster's nodes", .page = 50};
+        static const struct watch_what nodes = {.kind = "nodes",
+                                                .which = "",
+                                                .name = "the cluster's nodes",
+                                                .page = 50,
+                                                .fields = node_fields};
         static const struct watch_told told_pods = {
                 .begin = on_pods, .one = on_pod, .end = on_pods_end};
         static const struct watch_told told_nodes = {

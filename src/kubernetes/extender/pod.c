@@ -19,6 +19,11 @@
 #define BOUND_MOST  990u /* a bound of 1 nobody keeps beside another */
 #define GPUS_MOST   100000u
 
+const char *const pod_fields[] = {"uid",        "annotations/",   "spec",      "nodeName",
+                                  "containers", "initContainers", "resources", "limits/",
+                                  "status",     "phase",          NULL};
+const char *const node_fields[] = {"labels/", "status", "allocatable/", NULL};
+
 static const char *text_at(const json_t *object, const char *key)
 {
         const char *text = json_string_value(json_object_get(object, key));

@@ -28,6 +28,9 @@ struct pod {
         bool ended;
 };
 
+/* What pod_read() and node_read() read, beside names, as sift.h says. */
+extern const char *const pod_fields[], *const node_fields[];
+
 /* 0; -EINVAL: this is no pod. */
 int pod_read(const json_t *json, const struct pod_rules *rules, struct pod *ret);
 

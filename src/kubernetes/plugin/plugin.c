@@ -34,7 +34,7 @@
 #define STREAMS_MAX   32u
 #define WAITING_MAX   64u
 #define TOLD_MAX      256u /* pods that were told of; then the oldest is forgotten */
-#define PODS_PAGE     25u  /* a page takes megabytes, where pods are large */
+#define PODS_PAGE     25u
 
 /* A container that waits until the daemon knows its pod. */
 struct waiting {
@@ -570,8 +570,11 @@ static int say_which_pods(struct plugin *p)
         const int r = web_escape(p->options->node, node, sizeof(node));
 
         (void)snprintf(p->which, sizeof(p->which), "fieldSelector=spec.nodeName%%3D%s&", node);
-        p->pods = (struct watch_what){
-                .kind = "pods", .which = p->which, .name = "this node's pods", .page = PODS_PAGE};
+        p->pods = (struct watch_what){.kind = "pods",
+                                      .which = p->which,
+                                      .name = "this node's pods",
+                                      .page = PODS_PAGE,
+                                      .fields = pod_fields};
         return r;
 }
 

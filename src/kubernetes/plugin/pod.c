@@ -138,6 +138,10 @@ static const struct annotation {
         {"group", read_group, "1 to 31 letters, digits, or -_."},
 };
 
+const char *const pod_fields[] = {
+        "uid",       "creationTimestamp", "annotations/", "spec",  "containers", "initContainers",
+        "resources", "limits/",           "status",       "phase", NULL};
+
 static const char *text_at(const json_t *object, const char *key)
 {
         const char *text = json_string_value(json_object_get(object, key));

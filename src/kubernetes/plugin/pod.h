@@ -40,6 +40,9 @@ struct pod {
         uint64_t annotations; /* differs if the annotations do */
 };
 
+/* What pod_read() reads, beside names, as sift.h says. */
+extern const char *const pod_fields[];
+
 /* Reads a pod. 0; -ENOENT: its containers do not ask for the resource, or have ended, so it is none
  * of ours, but ret->uid is set; -EINVAL: this is no pod. complain is called with a sentence for
  * each annotation that is left out or lowered. */
