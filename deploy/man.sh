@@ -306,7 +306,7 @@ device_plugin() { # PROGRAM
 		pods of a namespace with the same word run together, as one. Of each annotation, the oldest pod's counts. 25 pods and more are
 		several groups.
 		.PP
-		The node's owner bounds minima and priorities. Values that are no good are left out, with a line in the log. If all minima together
+		The node's owner bounds minima, priorities and weights. Values that are no good are left out, with a line in the log. If all minima together
 		are more than the daemon can promise, the newest pods go without theirs, until there is room.
 		.SH OPTIONS
 	END

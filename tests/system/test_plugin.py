@@ -518,13 +518,13 @@ def test_more_connections_than_descriptors_do_not_stop_the_plugin(make_node):
 # ---- the node's pods ----
 
 def test_annotations_become_classes(make_node, api):
-    api.put(pod("notebook", FIRST, minimum="30%", maximum="0.5", weight="2", memory_cap="20Gi", priority="-3"))
+    api.put(pod("notebook", FIRST, minimum="30%", maximum="0.5", weight="0.5", memory_cap="20Gi", priority="-3"))
     api.put(pod("plain", SECOND, namespace="lab"))
     api.put(pod("other", THIRD, resource="cpu", minimum="10%"))
     node = make_node(api=api)
     node.await_file("[pod")
     text = node.file()
-    assert re.search(rf"^\[class notebook-[0-9a-f]{{12}}\]\npod = {FIRST}\nminimum = 30.0%\nmaximum = 50.0%\nweight = 2.000\n"
+    assert re.search(rf"^\[class notebook-[0-9a-f]{{12}}\]\npod = {FIRST}\nminimum = 30.0%\nmaximum = 50.0%\nweight = 0.500\n"
                      rf"memory_cap = {20 << 30}\npriority = -3$", text, re.M), text
     assert f"[pod {SECOND}]\nnamespace = lab\nname = plain\n" in text
     assert text.count("[class") == 1 and THIRD not in text
@@ -556,14 +556,15 @@ def test_pods_of_a_group_have_one_class(make_node, api):
 
 
 def test_what_the_owner_does_not_allow_is_lowered_and_nonsense_left_out(make_node, api):
-    api.put(pod("greedy", FIRST, minimum="90%", priority="20", maximum="no", memory_cap="-1", group="a b\n[default]"))
-    node = make_node("--priority-most", "5", "--minimum-most", "40%", api=api)
+    api.put(pod("greedy", FIRST, minimum="90%", priority="20", weight="3", maximum="no", memory_cap="-1", group="a b\n[default]"))
+    node = make_node("--priority-most", "5", "--minimum-most", "40%", "--weight-most", "2", api=api)
     node.await_file("minimum = 40.0%")
-    assert "priority = 5" in node.file() and "maximum" not in node.file() and "default]" not in node.file()
-    for text in ("minimum is 90%, more than", "priority is 20, more than", 'maximum is "no", not a share',
+    assert "priority = 5" in node.file() and "weight = 2.000" in node.file()
+    assert "maximum" not in node.file() and "default]" not in node.file()
+    for text in ("minimum is 90%, more than", "priority is 20, more than", "weight is 3, more than", 'maximum is "no", not a share',
                  'memory-cap is "-1", not a size', 'group is "a b'):
         node.says(text)
-    api.put(pod("greedy", FIRST, phase="Pending", minimum="90%", priority="20", maximum="no", memory_cap="-1", group="a b\n[default]"))
+    api.put(pod("greedy", FIRST, phase="Pending", minimum="90%", priority="20", weight="3", maximum="no", memory_cap="-1", group="a b\n[default]"))
     api.put(pod("next", SECOND))
     node.await_file(SECOND)
     assert node.plugin.err().count("minimum is 90%") == 1  # the same again is not told again
@@ -932,6 +933,7 @@ def test_a_pod_that_starts_mps_for_itself_leaves_the_gpu_to_others(make_node, ap
     (["--devices-per-gpu", "0"], "--devices-per-gpu: malformed"),
     (["--devices-per-gpu", "1001"], "--devices-per-gpu: malformed"),
     (["--minimum-most", "96%"], "--minimum-most: malformed"),
+    (["--weight-most", "0"], "--weight-most: malformed"),
     (["--dir", "relative"], "--dir: malformed"),
     (["--api-server", "ftp://x"], "--api-server: malformed"),
     (["--api-server", "http://x"], "--node NAME, or NODE_NAME"),

@@ -16,7 +16,8 @@ static void complain(const char *sentence, void *userdata)
         (void)strcat(strcat(complaints, sentence), "\n");
 }
 
-static const struct pod_bounds generous = {.priority_most = 20, .minimum_most = 950};
+static const struct pod_bounds generous = {
+        .priority_most = 20, .minimum_most = 950, .weight_most = 100000};
 
 /* Reads a pod whose annotations are this text of JSON. */
 static int read_pod(const char *annotations, const struct pod_bounds *bounds, struct pod *ret)
@@ -129,18 +130,22 @@ static void a_cap_below_1_mib_is_left_out_and_named(void **state)
 
 static void the_owners_bounds_hold(void **state)
 {
-        const struct pod_bounds bounds = {.priority_most = 2, .minimum_most = 250};
+        const struct pod_bounds bounds = {
+                .priority_most = 2, .minimum_most = 250, .weight_most = 1500};
         struct pod pod;
 
         assert_int_equal(read_pod("{\"sublet.dev/minimum\": \"30%\", \"sublet.dev/priority\": "
-                                  "\"3\"}",
+                                  "\"3\", \"sublet.dev/weight\": \"100\"}",
                                   &bounds, &pod),
                          0);
         assert_int_equal(pod.wishes.minimum, 250);
         assert_int_equal(pod.wishes.priority, 2);
         assert_non_null(strstr(complaints, "pod lab/a: sublet.dev/minimum is 30%, more than this "
                                            "node's owner allows: it is lowered to 25%"));
+        assert_int_equal(pod.wishes.weight, 1500);
         assert_non_null(strstr(complaints, "lowered to 2\n"));
+        assert_non_null(strstr(complaints, "sublet.dev/weight is 100, more than this node's owner "
+                                           "allows: it is lowered to 1.5\n"));
 }
 
 static void a_minimum_above_the_maximum_is_left_out(void **state)

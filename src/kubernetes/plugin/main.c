@@ -118,6 +118,11 @@ static int set_minimum_most(void *field, const char *value)
         return shares_parse_percent(value, 0, SHARES_MINIMA_MAX, field);
 }
 
+static int set_weight_most(void *field, const char *value)
+{
+        return shares_parse_weight(value, field);
+}
+
 static const struct option_row rows[] = {
         {"resource", "NAME", "what pods ask for", set_resource, AT(plugin.resource),
          "sublet.dev/gpu"},
@@ -162,6 +167,8 @@ static const struct option_row rows[] = {
          AT(plugin.bounds.priority_most), "0"},
         {"minimum-most", "N%", "the largest minimum that a pod may ask for", set_minimum_most,
          AT(plugin.bounds.minimum_most), "50%"},
+        {"weight-most", "N", "the largest weight that a pod may ask for", set_weight_most,
+         AT(plugin.bounds.weight_most), "1"},
 };
 
 static void print_help(const struct options_table *t)

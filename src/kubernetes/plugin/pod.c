@@ -116,7 +116,16 @@ static int read_priority(struct reading *r, const char *text)
 
 static int read_weight(struct reading *r, const char *text)
 {
-        return shares_parse_weight(text, &r->pod->wishes.weight);
+        unsigned *v = &r->pod->wishes.weight;
+        char bound[SHARES_TEXT_MAX];
+
+        if (shares_parse_weight(text, v) < 0)
+                return -EINVAL;
+        if (*v > r->bounds->weight_most) {
+                *v = r->bounds->weight_most;
+                lower(r, "weight", text, shares_format(*v, bound));
+        }
+        return 0;
 }
 
 static int read_group(struct reading *r, const char *text)

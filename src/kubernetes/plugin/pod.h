@@ -15,7 +15,7 @@
 /* What the node's owner allows. */
 struct pod_bounds {
         int priority_most;
-        unsigned minimum_most; /* thousandths */
+        unsigned minimum_most, weight_most; /* thousandths */
 };
 
 /* Holds what a pod asks for; a field of 0 asks for nothing. Its minimum is minimum_most at most,
