@@ -15,6 +15,7 @@
 #include <ini.h>
 
 #include "base/cleanup.h"
+#include "base/ini_lines.h"
 #include "base/macros.h"
 #include "base/shares.h"
 #include "base/units.h"
@@ -87,31 +88,22 @@ static const struct {
 
 struct reading {
         struct bounds_file *f;
-        FILE *file;
-        bool too_long; /* the line that was read last, or one before it */
-        int line, error_line;
+        struct ini_lines lines;
+        int error_line;
         char error[BOUNDS_ERROR_MAX];
 };
 
-/* libinih would take the rest of a long line for a line of its own. */
-static char *read_line(char *buf, int size, void *stream)
-{
-        struct reading *r = stream;
-        char *line = r->error_line ? NULL : fgets(buf, size, r->file);
-
-        r->line++;
-        if (line && strlen(line) == (size_t)size - 1 && line[size - 2] != '\n') {
-                r->error_line = r->line;
-                (void)snprintf(r->error, sizeof(r->error), "the line has more than %d characters",
-                               size - 2);
-        }
-        return line;
-}
-
 static int fail(struct reading *r, const char *what, const char *text, const char *form)
 {
-        r->error_line = r->line;
+        r->error_line = r->lines.number;
         (void)snprintf(r->error, sizeof(r->error), "%s \"%.100s\": write %s", what, text, form);
+        return 0;
+}
+
+static int fail_line(struct reading *r, const char *problem)
+{
+        r->error_line = r->lines.number;
+        (void)snprintf(r->error, sizeof(r->error), "%s", problem);
         return 0;
 }
 
@@ -152,9 +144,12 @@ static int on_pair(void *user, const char *section, const char *key, const char 
         struct reading *r = user;
         struct bounds_section *s = r->f->sections;
         const char *account = section + strlen(ACCOUNT_SECTION);
+        const char *problem = ini_lines_problem(&r->lines, value, false);
 
         if (r->error_line)
                 return 0;
+        if (problem)
+                return fail_line(r, problem);
         if (strcmp(section, "plugin") == 0)
                 return on_failure(r, key, value);
         if (strncmp(section, ACCOUNT_SECTION, strlen(ACCOUNT_SECTION)) == 0 && account[0])
@@ -221,8 +216,10 @@ int bounds_read(const char *path, struct bounds_file *ret, char error[static BOU
                                why ? why : strerror(-bad));
                 return bad;
         }
-        r.file = file;
-        bad = ini_parse_stream(read_line, &r, on_pair, &r);
+        r.lines.file = file;
+        bad = ini_parse_stream(ini_lines_read, &r.lines, on_pair, &r);
+        if (r.lines.too_long && !r.error_line)
+                (void)fail_line(&r, INI_LINES_TOO_LONG);
         if (bad == 0 && !r.error_line && !ferror(file))
                 return 0;
         if (r.error_line)

@@ -237,6 +237,22 @@ static void a_later_section_of_the_same_name_overrides_key_by_key(void **state)
         config_free(&c);
 }
 
+static void a_list_goes_on_in_indented_lines(void **state)
+{
+        struct config c;
+
+        assert_int_equal(read_text(&c,
+                                   "[class a]\n  name = x,\n# no item\n\n    y\n  z*, u-v\n"
+                                   "[class b]\n  name = w\nweight = 2 ; libinih leaves this out\n",
+                                   false),
+                         0);
+        assert_string_equal(class_of(&c, 1, "y", "/"), "a");
+        assert_string_equal(class_of(&c, 1, "zz", "/"), "a");
+        assert_string_equal(class_of(&c, 1, "u-v", "/"), "a");
+        assert_string_equal(class_of(&c, 1, "w", "/"), "b");
+        config_free(&c);
+}
+
 static void a_wrong_class_is_named_with_file_and_line(void **state)
 {
         static const struct {
@@ -267,6 +283,16 @@ static void a_wrong_class_is_named_with_file_and_line(void **state)
                 {"[class a]\npriority = 5\npriority_max = 4\n", "x.conf:3: class a: priority is"},
                 {"[class a]\nuser=1\nname = x\n[class b]\nname = y\n",
                  "x.conf:5: class b: a program"},
+                {"[class a]\n  name = x\n  memory_cap = 1GiB\n",
+                 "x.conf:3: the line begins with a"},
+                {"[class a]\nname = x,\n\n ; y\n\tweigth: 2\n", "x.conf:5: the line begins with a "
+                                                                "blank, so it belongs to the key "
+                                                                "before it: remove the blank"},
+                {"[class a]\nname = x\n [class b]\n", "x.conf:3: the line begins with a blank"},
+                {"[class a]\nuser = 1\nmaximum = 50%\n 40%\n", "x.conf:4: the line begins with"},
+                {"[daemon]\nresource_config = /a\n /b\n", "x.conf:3: the line begins with a blank"},
+                {"[class a]\nname = x,\n  y # z\n", "x.conf:3: a comment needs a line of its own"},
+                {"[class a]\nname = x # y\n", "x.conf:2: a comment needs a line of its own"},
                 {"[class a]\nminimum = 50%\n[class b]\nminimum = 46%\n", "x.conf:4: class b: with "
                                                                          "this one the minima of "
                                                                          "all classes are 96.0%, "
@@ -549,6 +575,7 @@ int main(void)
                 cmocka_unit_test(a_wrong_pod_or_job_is_refused),
                 cmocka_unit_test(what_a_class_does_not_say_is_as_for_everybody),
                 cmocka_unit_test(a_later_section_of_the_same_name_overrides_key_by_key),
+                cmocka_unit_test(a_list_goes_on_in_indented_lines),
                 cmocka_unit_test(a_wrong_class_is_named_with_file_and_line),
                 cmocka_unit_test(a_long_line_is_refused_and_not_cut),
                 cmocka_unit_test(there_is_a_limit_on_classes),

@@ -221,6 +221,9 @@ static void a_file_that_is_wrong_anywhere_gives_nobody_more(void **state)
                 {"[default]\nalways = maybe\n", ":2: always \"maybe\""},
                 {"[plugin]\non_failure = ask\n", ":2: malformed on_failure \"ask\""},
                 {"[default]\nminimum_most = 90%\nnonsense\n", ":3: not a line"},
+                {"[account a]\nweight_most = 5\n  memory_cap_most = none\n",
+                 ":3: the line begins with a blank, so it belongs to the key before it"},
+                {"[account a]\nweight_most = 5 # for now\n", ":2: a comment needs a line"},
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {

@@ -237,6 +237,13 @@ static const struct value_key settings_keys[] = {
          "start MPS servers for programs that ask for one", VALUE_AT_RELOAD},
 };
 
+bool class_has_list(const char *key)
+{
+        const struct value_key *k = values_find(match_keys, ARRAY_SIZE(match_keys), key);
+
+        return k && k->kind->clear;
+}
+
 int class_set(struct class *class, const char *key, const char *text, bool more,
               char error[static CONFIG_ERROR_MAX])
 {

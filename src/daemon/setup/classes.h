@@ -110,6 +110,8 @@ int classes_begin_pod(struct classes *c, const char *uid, struct class_pod **ret
 /* Returns the names of the pod; NULL: no file tells them. */
 const struct class_pod *classes_pod(const struct classes *c, const struct tenant *tenant);
 
+/* Whether the key of a class takes a list. */
+bool class_has_list(const char *key);
 /* Set a key of a class, or of [default]; as values_set(). */
 int class_set(struct class *class, const char *key, const char *text, bool more,
               char error[static CONFIG_ERROR_MAX]);

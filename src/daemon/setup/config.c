@@ -10,6 +10,7 @@
 #include <ini.h>
 
 #include "base/clock.h"
+#include "base/ini_lines.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "daemon/setup/address.h"
@@ -262,13 +263,11 @@ const struct value_key *config_keys(size_t *ret_n)
 
 struct reading {
         struct config *config;
-        FILE *file;
+        struct ini_lines lines;
         const char *name;      /* of the file, as classes keep it */
         struct class *class;   /* the class whose section is being read, if `section` names it */
         struct class_pod *pod; /* or the pod, the other is NULL then */
         char section[64];
-        int line;       /* the line that is being read */
-        bool continued; /* the line begins with a blank: it goes on with the key before it */
         int error_line; /* line of the first error; 0: there is none */
         char error[CONFIG_ERROR_MAX];
 };
@@ -276,29 +275,8 @@ struct reading {
 static int fail(struct reading *r)
 {
         if (!r->error_line)
-                r->error_line = r->line;
+                r->error_line = r->lines.number;
         return 0;
-}
-
-/* Counts the lines, because libinih as packaged does not tell its handler the line. It would also
- * take the rest of a long line for a line of its own. */
-static char *read_line(char *buf, int size, void *stream)
-{
-        struct reading *r = stream;
-        char *line = fgets(buf, size, r->file);
-
-        r->line++;
-        if (!line)
-                return NULL;
-        r->continued = line[0] == ' ' || line[0] == '\t';
-        if (strlen(line) == (size_t)size - 1 && line[size - 2] != '\n' && !r->error_line) {
-                (void)snprintf(r->error, sizeof(r->error),
-                               "the line has more than %d characters: a list may go on in the "
-                               "next line, behind a blank",
-                               size - 2);
-                (void)fail(r);
-        }
-        return line;
 }
 
 static int enter_section(struct reading *r, const char *section)
@@ -336,16 +314,23 @@ static int on_class_pair(struct reading *r, const char *section, const char *key
         if (r->pod)
                 return class_set_pod(r->pod, key, value, r->error) == 0 ? 1 : fail(r);
         r->class->file = r->name;
-        r->class->line = (unsigned)r->line;
-        return class_set(r->class, key, value, r->continued, r->error) == 0 ? 1 : fail(r);
+        r->class->line = (unsigned)r->lines.number;
+        return class_set(r->class, key, value, r->lines.continued, r->error) == 0 ? 1 : fail(r);
 }
 
 static int on_pair(void *user, const char *section, const char *key, const char *value)
 {
         struct reading *r = user;
+        const char *problem = ini_lines_problem(
+                &r->lines, value,
+                strncmp(section, CLASS_SECTION, strlen(CLASS_SECTION)) == 0 && class_has_list(key));
 
         if (r->error_line)
                 return 0;
+        if (problem) {
+                (void)snprintf(r->error, sizeof(r->error), "%s", problem);
+                return fail(r);
+        }
         if (strcmp(section, "daemon") == 0)
                 return config_set(r->config, key, value, r->error) == 0 ? 1 : fail(r);
         if (strcmp(section, "default") == 0)
@@ -357,7 +342,7 @@ static int on_pair(void *user, const char *section, const char *key, const char 
 
 int config_read(struct config *c, FILE *file, const char *name, char error[static CONFIG_ERROR_MAX])
 {
-        struct reading r = {.config = c, .file = file};
+        struct reading r = {.config = c, .lines.file = file};
         int bad;
 
         r.name = classes_keep_file(&c->classes, name);
@@ -365,8 +350,11 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: no memory for it", name);
                 return -ENOMEM;
         }
-        /* &r is both the stream and the handler's data; ini_parse_stream passes it to each. */
-        bad = ini_parse_stream(read_line, &r, on_pair, &r);
+        bad = ini_parse_stream(ini_lines_read, &r.lines, on_pair, &r);
+        if (r.lines.too_long && !r.error_line) {
+                (void)snprintf(r.error, sizeof(r.error), INI_LINES_TOO_LONG);
+                (void)fail(&r);
+        }
         /* A directory can be opened like a file; only reading from it fails. */
         if (ferror(file)) {
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: cannot be read", name);
