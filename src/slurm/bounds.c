@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 
 #define ACCOUNT_SECTION "account "
 #define ACCOUNTS_MAX    4096u
+#define SECTION_CUT     49u /* libinih cuts a longer name of a section there */
 
 struct bounds_section {
         char *account; /* NULL: [default] */
@@ -107,13 +109,21 @@ static int fail_line(struct reading *r, const char *problem)
         return 0;
 }
 
+/* Slurm writes all accounts in small letters. */
+static struct bounds_section *find(const struct bounds_file *f, const char *account)
+{
+        for (unsigned i = 1; i <= f->n_accounts; i++)
+                if (strcasecmp(f->sections[i].account, account) == 0)
+                        return &f->sections[i];
+        return NULL;
+}
+
 static struct bounds_section *section_of(struct bounds_file *f, const char *account)
 {
-        struct bounds_section *bigger;
+        struct bounds_section *bigger = find(f, account);
 
-        for (unsigned i = 1; i <= f->n_accounts; i++)
-                if (strcmp(f->sections[i].account, account) == 0)
-                        return &f->sections[i];
+        if (bigger)
+                return bigger;
         bigger = f->n_accounts < ACCOUNTS_MAX
                          ? realloc(f->sections, (f->n_accounts + 2) * sizeof(*bigger))
                          : NULL;
@@ -138,12 +148,30 @@ static int on_failure(struct reading *r, const char *key, const char *value)
                        : fail(r, "malformed on_failure", value, "run or refuse");
 }
 
+/* Returns the section of the file; NULL: it is refused. */
+static struct bounds_section *begin(struct reading *r, const char *section)
+{
+        const char *account = section + strlen(ACCOUNT_SECTION);
+        struct bounds_section *s = r->f->sections;
+
+        if (strcmp(section, "default") == 0)
+                return s;
+        if (strncmp(section, ACCOUNT_SECTION, strlen(ACCOUNT_SECTION)) != 0)
+                (void)fail(r, "unknown section", section, "[plugin], [default] or [account NAME]");
+        else if (!account[0] || strpbrk(account, " \t") || strlen(section) >= SECTION_CUT)
+                (void)fail(r, "malformed section", section,
+                           "[account NAME], with a name of up to 40 characters and no blank");
+        else
+                s = section_of(r->f, account);
+        if (!s)
+                (void)fail(r, "one account too many", section, "fewer");
+        return r->error_line ? NULL : s;
+}
+
 static int on_pair(void *user, const char *section, const char *key, const char *value)
 {
-        static const char sections[] = "[plugin], [default] or [account NAME]";
         struct reading *r = user;
-        struct bounds_section *s = r->f->sections;
-        const char *account = section + strlen(ACCOUNT_SECTION);
+        struct bounds_section *s;
         const char *problem = ini_lines_problem(&r->lines, value, false);
 
         if (r->error_line)
@@ -152,12 +180,9 @@ static int on_pair(void *user, const char *section, const char *key, const char 
                 return fail_line(r, problem);
         if (strcmp(section, "plugin") == 0)
                 return on_failure(r, key, value);
-        if (strncmp(section, ACCOUNT_SECTION, strlen(ACCOUNT_SECTION)) == 0 && account[0])
-                s = section_of(r->f, account);
-        else if (strcmp(section, "default") != 0)
-                return fail(r, "unknown section", section, sections);
+        s = begin(r, section);
         if (!s)
-                return fail(r, "one account too many", section, "fewer");
+                return 0;
         for (size_t i = 0; i < ARRAY_SIZE(bounds_keys); i++) {
                 if (strcmp(key, bounds_keys[i].name) != 0)
                         continue;
@@ -253,14 +278,13 @@ static void overlay(struct bounds *b, const struct bounds_section *s)
 
 struct bounds bounds_of(const struct bounds_file *f, const char *account)
 {
+        const struct bounds_section *own = account ? find(f, account) : NULL;
         struct bounds b = defaults;
 
-        if (!f->sections)
-                return b;
-        overlay(&b, &f->sections[0]);
-        for (unsigned i = 1; account && i <= f->n_accounts; i++)
-                if (strcmp(f->sections[i].account, account) == 0)
-                        overlay(&b, &f->sections[i]);
+        if (f->sections)
+                overlay(&b, &f->sections[0]);
+        if (own)
+                overlay(&b, own);
         return b;
 }
 

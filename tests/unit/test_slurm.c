@@ -150,8 +150,8 @@ static void an_account_has_its_own_bounds_and_the_others_of_default(void **state
         struct bounds b;
         struct granted g;
 
-        /* The account may stand before [default], and twice. */
-        assert_int_equal(bounds_read(write_bounds("[account physics]\nminimum_most = 30%\n"
+        /* The account may stand before [default], and twice, and in capitals. */
+        assert_int_equal(bounds_read(write_bounds("[account Physics]\nminimum_most = 30%\n"
                                                   "[default]\nminimum_most = 10%\n"
                                                   "memory_cap_most = 20GiB\nmaximum = 80%\n"
                                                   "[account physics]\npriority_most = 5\n"
@@ -221,6 +221,9 @@ static void a_file_that_is_wrong_anywhere_gives_nobody_more(void **state)
                 {"[default]\nalways = maybe\n", ":2: always \"maybe\""},
                 {"[plugin]\non_failure = ask\n", ":2: malformed on_failure \"ask\""},
                 {"[default]\nminimum_most = 90%\nnonsense\n", ":3: not a line"},
+                {"[account a ]\nmaximum = 20%\n", ":2: malformed section \"account a \""},
+                {"[account 12345678901234567890123456789012345678901]\nmaximum = 20%\n",
+                 ":2: malformed section"},
                 {"[account a]\nweight_most = 5\n  memory_cap_most = none\n",
                  ":3: the line begins with a blank, so it belongs to the key before it"},
                 {"[account a]\nweight_most = 5 # for now\n", ":2: a comment needs a line"},
