@@ -259,11 +259,44 @@ static bool is_ours(const json_t *spec)
         return json_is_true(json_object_get(json_object_get(spec, "metadata"), "sublet"));
 }
 
-/* Makes the spec of a kernel the spec of that kernel under sublet. */
-static int change_spec(const struct jupyter *j, json_t *spec)
+/* Returns the word with the kernel's folder where Jupyter would put the new kernel's, which lacks
+ * the kernel's files. */
+static char *with_folder(const char *word, const char *folder)
+{
+        static const char placeholder[] = "{resource_dir}";
+        char *text = NULL;
+        size_t size;
+        FILE *f = open_memstream(&text, &size);
+
+        if (!f)
+                return NULL;
+        for (const char *at; (at = strstr(word, placeholder)); word = at + strlen(placeholder))
+                (void)fprintf(f, "%.*s%s", (int)(at - word), word, folder);
+        (void)fputs(word, f);
+        return fclose(f) == 0 ? text : NULL;
+}
+
+/* Adds the kernel's own command. */
+static int add_command(const struct jupyter *j, const json_t *spec, const char *folder)
+{
+        _cleanup_free_ char *whole = launch_absolute(folder);
+        const json_t *word;
+        size_t i;
+
+        json_array_foreach (json_object_get(spec, "argv"), i, word) {
+                const char *text = json_string_value(word);
+                _cleanup_free_ char *changed = text && whole ? with_folder(text, whole) : NULL;
+
+                if (!changed || json_array_append_new(j->run, json_string(changed)) < 0)
+                        return -1;
+        }
+        return i > 0 ? 0 : -1;
+}
+
+/* Makes the spec of a kernel in the folder the spec of that kernel under sublet. */
+static int change_spec(const struct jupyter *j, json_t *spec, const char *folder)
 {
         const char *old = json_string_value(json_object_get(spec, "display_name"));
-        json_t *argv = json_object_get(spec, "argv");
         _cleanup_free_ char *shown = NULL;
         json_t *metadata;
 
@@ -273,7 +306,8 @@ static int change_spec(const struct jupyter *j, json_t *spec)
                 shown = strdup(j->display_name);
         else if (asprintf(&shown, "%s under sublet", old ? old : j->kernel) < 0)
                 shown = NULL;
-        if (json_array_extend(j->run, argv) < 0 || json_object_set(spec, "argv", j->run) < 0 ||
+        if (add_command(j, spec, folder ? folder : "") < 0 ||
+            json_object_set(spec, "argv", j->run) < 0 ||
             json_object_set_new(spec, "display_name", json_string(shown)) < 0)
                 return cli_fail(CLI_FAILED, "the kernel '%s' cannot run under sublet",
                                 j->kernel ? j->kernel : j->python);
@@ -389,7 +423,8 @@ int jupyter_main(const struct cli_command *self, int argc, char **argv)
         if (r == CLI_OK)
                 r = ask_python(&j, &answer);
         if (r == CLI_OK)
-                r = change_spec(&j, json_object_get(answer, "spec"));
+                r = change_spec(&j, json_object_get(answer, "spec"),
+                                json_string_value(json_object_get(answer, "folder")));
         if (r == CLI_OK)
                 r = install(&j, answer);
         json_decref(answer);

@@ -193,6 +193,19 @@ def test_installing_again_changes_the_kernel_but_replaces_none_of_somebody_else(
     assert {"sublet", "mine", "mine-sublet", "python3"} == set(seen) and "logo-svg" in seen["sublet"]["resources"]
 
 
+def test_a_kernel_under_sublet_finds_the_files_in_its_own_folder(world):
+    jupyter = Server(world, runs=False)
+    folder = os.path.join(jupyter.env["HOME"], ".local/share/jupyter/kernels/own")
+    os.makedirs(folder)
+    with open(os.path.join(folder, "kernel.json"), "w", encoding="utf-8") as f:
+        json.dump({"argv": ["{resource_dir}/start", "-x={resource_dir}:{resource_dir}/lib", "{connection_file}", "{prefix}"],
+                   "display_name": "Own", "language": "x"}, f)
+    done = jupyter.install("--kernel", "own")
+    assert done.returncode == 0, done.stderr
+    assert spec_in(folder + "-sublet")["argv"][-5:] == ["--", f"{folder}/start", f"-x={folder}:{folder}/lib", "{connection_file}",
+                                                        "{prefix}"]
+
+
 def test_what_keeps_a_kernel_from_being_installed_is_said(world):
     jupyter = Server(world, runs=False)
     assert jupyter.install().returncode == 0
