@@ -1,6 +1,6 @@
 /* gpu.c: owns the choice of GPUs, and the line about them at the start: it asks the daemon, which
- * knows NVML's numbers and UUIDs. Must never pass a number on to the program: CUDA may count the
- * GPUs in another order than NVML. */
+ * knows NVML's numbers and UUIDs. Must never give the program a number that means another GPU to
+ * CUDA. */
 #include "cli/gpu.h"
 
 #include <errno.h>
@@ -22,6 +22,8 @@
 #define NAPS   600
 #define NAP_NS (5 * NSEC_PER_MSEC)
 #define LOOKS  20 /* questions until the figures are new */
+
+#define NODES_MAX 256 /* of /dev/nvidiaN */
 
 /* ---- the daemon ---- */
 
@@ -111,9 +113,9 @@ static long long number_of(const json_t *gpu)
 
 /* Returns the one GPU that the name means: by NVML's number, or by the beginning of its UUID. NULL:
  * none, or several. */
-static const json_t *find(const json_t *gpus, const char *name, unsigned *ret_matches)
+static json_t *find(const json_t *gpus, const char *name, unsigned *ret_matches)
 {
-        const json_t *found = NULL, *gpu;
+        json_t *found = NULL, *gpu;
         char *end;
         long number = strtol(name, &end, 10);
         bool is_number = name[0] >= '0' && name[0] <= '9' && !*end;
@@ -151,33 +153,84 @@ static int fail_missing(const json_t *gpus, const char *name, unsigned matches)
                         matches > 1 ? "more than one" : "no", list);
 }
 
-/* Appends the UUID to the list, unless it is there already. */
-static int append(char **list, const char *uuid)
+/* Returns whether CUDA, counting in the order of the bus, counts as NVML does for the daemon. In a
+ * container with some of the GPUs the same numbers mean others. */
+static bool has_numbers(const json_t *gpus)
 {
-        char *longer;
+        const char *simulated = getenv("SIMCUDA_DEV"), *order = getenv("CUDA_DEVICE_ORDER");
+        size_t i, n_nodes = 0;
+        const json_t *gpu;
 
-        if (*list && strstr(*list, uuid))
-                return CLI_OK;
-        if (asprintf(&longer, "%s%s%s", *list ? *list : "", *list ? "," : "", uuid) < 0)
+        if (order && strcmp(order, "PCI_BUS_ID") != 0)
+                return false;
+        json_array_foreach (gpus, i, gpu)
+                if (strncmp(text_of(gpu, "uuid"), "GPU-", 4) != 0 ||
+                    !json_is_integer(json_object_get(gpu, "nvml_index")))
+                        return false;
+        for (unsigned minor = 0; minor < NODES_MAX; minor++) {
+                char path[256];
+
+                (void)snprintf(path, sizeof(path), "%.200s/nvidia%u",
+                               simulated ? simulated : "/dev", minor);
+                n_nodes += access(path, R_OK | W_OK) == 0;
+        }
+        return n_nodes == 0 || n_nodes == json_array_size(gpus);
+}
+
+/* Shows the program the chosen of the GPUs: by their numbers if it may be, because some programs
+ * understand nothing else. */
+static int show(struct launch *l, const json_t *gpus, const json_t *chosen)
+{
+        const bool by_number = has_numbers(gpus);
+        char *list = NULL;
+        const json_t *gpu;
+        size_t i, size;
+        int r;
+        FILE *f = open_memstream(&list, &size);
+
+        json_array_foreach (chosen, i, gpu)
+                if (f && by_number)
+                        (void)fprintf(f, "%s%lld", i ? "," : "", number_of(gpu));
+                else if (f)
+                        (void)fprintf(f, "%s%s", i ? "," : "", text_of(gpu, "uuid"));
+        if (!f || fclose(f) != 0)
                 return cli_fail(CLI_FAILED, "out of memory");
-        free(*list);
-        *list = longer;
-        return CLI_OK;
+        r = launch_set(l, "CUDA_VISIBLE_DEVICES", list);
+        return r == CLI_OK && by_number ? launch_set(l, "CUDA_DEVICE_ORDER", strdup("PCI_BUS_ID"))
+                                        : r;
+}
+
+static bool has(const json_t *list, const json_t *gpu)
+{
+        const json_t *one;
+        size_t i;
+
+        json_array_foreach (list, i, one)
+                if (one == gpu)
+                        return true;
+        return false;
 }
 
 static int choose_named(struct launch *l, const json_t *gpus, const char *text)
 {
-        _cleanup_free_ char *copy = strdup(text), *list = NULL;
+        _cleanup_free_ char *copy = strdup(text);
         char *rest = copy, *name;
+        json_t *chosen = json_array();
         int r = copy ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 
         while (r == CLI_OK && (name = strsep(&rest, ","))) {
                 unsigned matches;
-                const json_t *gpu = find(gpus, name, &matches);
+                json_t *gpu = find(gpus, name, &matches);
 
-                r = gpu ? append(&list, text_of(gpu, "uuid")) : fail_missing(gpus, name, matches);
+                if (!gpu)
+                        r = fail_missing(gpus, name, matches);
+                else if (!has(chosen, gpu))
+                        (void)json_array_append(chosen, gpu);
         }
-        return r == CLI_OK ? launch_set(l, "CUDA_VISIBLE_DEVICES", TAKE_PTR(list)) : r;
+        if (r == CLI_OK)
+                r = show(l, gpus, chosen);
+        json_decref(chosen);
+        return r;
 }
 
 /* ---- auto ---- */
@@ -231,12 +284,16 @@ static int find_visible(const json_t *gpus, const char *visible, json_t *ret_amo
 static int choose_auto(struct launch *l, const struct daemon *d, json_t *among)
 {
         json_t *order = json_pack("{s:s, s:o*}", "order", "reserve", "among", among);
-        json_t *answer;
+        json_t *answer, *status;
         int r = ask(l, d, order, &answer);
 
         if (r != CLI_OK)
                 return r;
-        r = launch_set(l, "CUDA_VISIBLE_DEVICES", strdup(text_of(answer, "uuid")));
+        r = ask(l, d, json_pack("{s:s}", "order", "status"), &status);
+        if (r == CLI_OK) {
+                r = choose_named(l, json_object_get(status, "gpus"), text_of(answer, "uuid"));
+                json_decref(status);
+        }
         json_decref(answer);
         return r;
 }

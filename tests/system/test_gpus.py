@@ -1,4 +1,4 @@
-"""Several GPUs: `sublet run --gpu` chooses one, names it by its UUID, and the daemon's ledger is the UUID's."""
+"""Several GPUs: `sublet run --gpu` chooses one, names it for CUDA, and the daemon's ledger is the UUID's."""
 
 import collections
 import os
@@ -36,6 +36,11 @@ def make():
 @pytest.fixture
 def four(make):
     w = make(gpus=4)
+    os.mkdir(w.path("dev"))
+    for n in range(4):
+        with open(w.path(f"dev/nvidia{n}"), "w", encoding="ascii"):
+            pass
+    w.env["SIMCUDA_DEV"] = w.path("dev")
     w.start_daemon()
     return w
 
@@ -70,13 +75,35 @@ def hold(w, *before, **env):
 
 
 def test_a_number_or_the_beginning_of_a_uuid_becomes_the_full_uuid(four):
+    """With an order of the user's, in which numbers could mean other GPUs."""
+    other = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
     all_of_them = uuids(four)
-    assert [chosen(four, str(n)) for n in range(4)] == all_of_them
-    assert chosen(four, all_of_them[2][:20]) == all_of_them[2]
-    assert chosen(four, f"3,{all_of_them[0]}") == f"{all_of_them[3]},{all_of_them[0]}"
-    assert chosen(four, "1", CUDA_VISIBLE_DEVICES="0") == all_of_them[1], "an explicit GPU wins"
-    done = four.sublet("env", "--gpu", "2")
+    assert [chosen(four, str(n), **other) for n in range(4)] == all_of_them
+    assert chosen(four, all_of_them[2][:20], **other) == all_of_them[2]
+    assert chosen(four, f"3,{all_of_them[0]}", **other) == f"{all_of_them[3]},{all_of_them[0]}"
+    assert chosen(four, "1", CUDA_VISIBLE_DEVICES="0", **other) == all_of_them[1], "an explicit GPU wins"
+    done = four.sublet("env", "--gpu", "2", **other)
     assert f"export CUDA_VISIBLE_DEVICES='{all_of_them[2]}'" in done.stdout.splitlines()
+
+
+def test_a_program_that_understands_numbers_only_gets_numbers(four):
+    all_of_them = uuids(four)
+    assert chosen(four, f"3,{all_of_them[0]},3") == "3,0"
+    assert chosen(four, "auto") == "0"
+    assert chosen(four, "1", CUDA_DEVICE_ORDER="PCI_BUS_ID") == "1"
+    lines = four.sublet("env", "--gpu", "2").stdout.splitlines()
+    assert "export CUDA_VISIBLE_DEVICES='2'" in lines and "export CUDA_DEVICE_ORDER='PCI_BUS_ID'" in lines
+    held = hold(four, SUBLET, "run", "--gpu", "2")
+    assert [len(pids) for pids in clients_of(four)] == [0, 0, 1, 0]
+    held.finish()
+
+
+def test_a_container_with_some_of_the_gpus_gets_uuids(four):
+    os.remove(four.path("dev/nvidia1"))
+    assert chosen(four, "2") == uuids(four)[2]
+    held = hold(four, SUBLET, "run", "--gpu", "2")
+    assert [len(pids) for pids in clients_of(four)] == [0, 0, 1, 0]
+    held.finish()
 
 
 def test_a_gpu_that_is_not_there_is_named_beside_those_that_are(four):
@@ -90,8 +117,8 @@ def test_a_gpu_that_is_not_there_is_named_beside_those_that_are(four):
 
 def test_auto_chooses_among_the_visible_gpus(four):
     all_of_them = uuids(four)
-    assert chosen(four, "auto", CUDA_VISIBLE_DEVICES=all_of_them[3]) == all_of_them[3]
-    assert chosen(four, "auto", CUDA_VISIBLE_DEVICES="2,9,0") == all_of_them[2], "an invalid entry ends the list"
+    assert chosen(four, "auto", CUDA_VISIBLE_DEVICES=all_of_them[3]) == "3"
+    assert chosen(four, "auto", CUDA_VISIBLE_DEVICES="2,9,0") == "2", "an invalid entry ends the list"
     assert "shows no GPU" in refused(four, "auto", CUDA_VISIBLE_DEVICES="-1")
 
 
@@ -105,24 +132,23 @@ def test_ten_programs_that_start_together_spread_over_four_gpus(four):
 
 
 def test_auto_prefers_the_gpu_that_has_most_room(four):
-    all_of_them = uuids(four)
     full = four.start([SUBLET, "run", "--gpu", "0", HOLD[0], "--bytes", "64MiB"], stdin=subprocess.PIPE)
     full.await_event("filled")
     little = [hold(four, SUBLET, "run", "--gpu", str(n)) for n in (1, 3)]
-    assert chosen(four, "auto") == all_of_them[2]
+    assert chosen(four, "auto") == "2"
     for p in (full, *little):
         p.finish()
 
 
 def test_a_reservation_ends_with_its_process(four):
     for _ in range(6):
-        assert chosen(four, "auto") == uuids(four)[0]
+        assert chosen(four, "auto") == "0"
     waiting = four.start([SUBLET, "run", "--gpu", "auto", "sleep", "600"])
     wait_for(lambda: four.status()["gpus"][0]["reserved"] == 1, 20, "the reservation")
-    assert chosen(four, "auto") == uuids(four)[1]
+    assert chosen(four, "auto") == "1"
     waiting.process.kill()
     waiting.process.wait()
-    assert chosen(four, "auto") == uuids(four)[0]
+    assert chosen(four, "auto") == "0"
 
 
 def test_auto_starts_a_private_daemon_where_there_is_none(make):
