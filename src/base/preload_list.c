@@ -1,4 +1,5 @@
-/* preload_list.c: owns how LD_PRELOAD is put together. Must never lose a library of the user. */
+/* preload_list.c: owns how LD_PRELOAD and ASAN_OPTIONS are put together. Must never lose
+ * what the user has set. */
 #include "base/preload_list.h"
 
 #include <stdio.h>
@@ -32,4 +33,16 @@ char *preload_list(const char *now, const char *library)
                         used += (size_t)snprintf(value + used, n - used, "%s%s", used ? ":" : "",
                                                  item);
         return value;
+}
+
+char *preload_asan_options(const char *now)
+{
+        static const char option[] = "verify_asan_link_order";
+        char *value;
+
+        if (now && strstr(now, option))
+                return strdup(now);
+        return asprintf(&value, "%s%s%s=0", now ? now : "", now && now[0] ? ":" : "", option) < 0
+                       ? NULL
+                       : value;
 }

@@ -1,4 +1,4 @@
-/* preload_list.h: the value of LD_PRELOAD with sublet's library in it. Pure but for malloc. */
+/* preload_list.h: the variables by which programs load sublet's library. Pure but for malloc. */
 #pragma once
 
 /* Returns `now` (NULL: the variable is unset) with the library first. Libraries of the user stay; a
@@ -6,3 +6,7 @@
  * libsublet-ranks.so goes with it. library NULL: only takes them out. The caller frees the text,
  * which may be empty. NULL: no memory. */
 char *preload_list(const char *now, const char *library);
+/* Returns ASAN_OPTIONS, `now` (NULL: unset), by which a program with AddressSanitizer takes a
+ * library before ASan's own. The user's word about that stays. The caller frees it. NULL: no
+ * memory. */
+char *preload_asan_options(const char *now);

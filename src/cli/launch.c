@@ -472,6 +472,8 @@ static int set_library(struct launch *l)
                 return cli_fail(CLI_NO_LAUNCH,
                                 "'%s' cannot be preloaded: its path has a space or a colon", path);
         r = launch_set(l, "LD_PRELOAD", preload_list(getenv("LD_PRELOAD"), path));
+        if (r == CLI_OK)
+                r = launch_set(l, "ASAN_OPTIONS", preload_asan_options(getenv("ASAN_OPTIONS")));
         return r == CLI_OK && launch_value(l, settings[SETTING_RANKS].name) ? preload_ranks(l) : r;
 }
 

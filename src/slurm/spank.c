@@ -176,10 +176,13 @@ static int set_preload(spank_t spank, const char *library)
 
 static int set_environment(spank_t spank)
 {
+        _cleanup_free_ char *asan = preload_asan_options(value_of(spank, "ASAN_OPTIONS"));
         int r = set_preload(spank, plugin.library);
 
         if (r < 0)
                 return r;
+        if (asan)
+                (void)spank_setenv(spank, "ASAN_OPTIONS", asan, 1);
         /* SUBLET_DIR of the shell in which the job was submitted may name a private daemon.
          * Programs find the machine's daemon without the variable, and wait while it restarts. They
          * wait for a daemon elsewhere only if they must. */

@@ -77,6 +77,38 @@ def test_frameworks_are_switched_to_pools_when_asked_unless_the_user_says_otherw
     assert run(shared, "--pools", *show, **own).stdout == "expandable_segments:True cuda_async bfc\n"
 
 
+ASAN = """
+#include <dlfcn.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+        void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+        int (*init)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+        volatile char *bytes = malloc(10);
+        int r = init ? init(0) : -1;
+        bytes[9 + argc - 1] = 1;
+        free((void *)bytes);
+        return r;
+}
+"""
+
+
+def test_a_program_with_addresssanitizer_starts_and_finds_its_errors(shared):
+    source, program = shared.path("asan.c"), shared.path("asan")
+    with open(source, "w", encoding="ascii") as f:
+        f.write(ASAN)
+    if subprocess.run(["cc", "-fsanitize=address", source, "-o", program], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("this compiler has no AddressSanitizer")
+    plain = {"ASAN_OPTIONS": "detect_leaks=0"}
+    done = run(shared, program, **plain)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run(shared, program, "beyond", **plain)
+    assert done.returncode and "heap-buffer-overflow" in done.stderr
+    show = ["sh", "-c", "echo $ASAN_OPTIONS"]
+    assert run(shared, *show, **plain).stdout == "detect_leaks=0:verify_asan_link_order=0\n"
+    assert run(shared, *show, ASAN_OPTIONS="verify_asan_link_order=1").stdout == "verify_asan_link_order=1\n"
+
+
 def test_env_prints_the_variables_that_run_sets(shared):
     done = shared.sublet("env", "--name", "it's a \"name\"")
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@
 
 static const char *const variables[] = {
         "LD_PRELOAD",
+        "ASAN_OPTIONS",
         "LD_LIBRARY_PATH",
         "SUBLET_DIR",
         "SUBLET_MEMORY",
@@ -90,7 +91,8 @@ static void a_program_gets_the_paths_of_library_and_daemon(void **state)
         assert_null(launch_value(&launch, "SUBLET_NAME"));
         assert_null(launch_value(&launch, "LD_LIBRARY_PATH"));
         assert_null(launch_value(&launch, "PYTORCH_ALLOC_CONF"));
-        assert_int_equal(launch.n_variables, 4);
+        assert_string_equal(value("ASAN_OPTIONS"), "verify_asan_link_order=0");
+        assert_int_equal(launch.n_variables, 5);
 }
 
 static void a_missing_library_or_an_unusable_path_starts_nothing(void **state)
