@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -189,6 +191,38 @@ static void redirect_output(const char *dir)
         }
 }
 
+/* Takes back what was set for the starting program alone, as far as the kernel allows it: CPUs,
+ * memory's nodes, priority, soft limits, and how soon the kernel ends it. */
+static void forget_restraints(void)
+{
+        static const int limits[] = {RLIMIT_AS, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE,
+                                     RLIMIT_NPROC};
+        static unsigned long all_cpus[1024]; /* the kernel keeps those that are there */
+        const struct sched_param none = {0};
+        char score[16] = "";
+        int fd;
+
+        memset(all_cpus, 0xff, sizeof(all_cpus));
+        (void)syscall(SYS_sched_setaffinity, 0, sizeof(all_cpus), all_cpus);
+        (void)syscall(SYS_set_mempolicy, 0 /* MPOL_DEFAULT */, NULL, 0);
+        (void)sched_setscheduler(0, SCHED_OTHER, &none);
+        (void)setpriority(PRIO_PROCESS, 0, 0);
+        for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+                struct rlimit rl;
+
+                if (getrlimit(limits[i], &rl) == 0) {
+                        rl.rlim_cur = rl.rlim_max;
+                        (void)setrlimit(limits[i], &rl);
+                }
+        }
+        fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+        if (fd < 0)
+                return;
+        if (read(fd, score, sizeof(score) - 1) > 0 && atoi(score) > 0)
+                (void)!pwrite(fd, "0", 1, 0);
+        (void)close(fd);
+}
+
 /* Resets what the starting program may have changed: signals and descriptors. A program that is a
  * service leaves the daemon its variables, too; the daemon must not report as that service. */
 static void forget_the_starter(void)
@@ -206,6 +240,7 @@ static void forget_the_starter(void)
         (void)umask(077);
         for (size_t i = 0; i < ARRAY_SIZE(of_a_service); i++)
                 (void)unsetenv(of_a_service[i]);
+        forget_restraints();
 }
 
 /* Opens the place. If two daemons start at the same moment, one gets the lock, and the other waits
@@ -236,7 +271,7 @@ int private_start(struct config *config, const struct sources *sources,
         int ready[2];
         pid_t pid;
         char byte;
-        int r;
+        int r, nice;
 
         forget_the_starter();
         r = open_or_find(o, &place, error);
@@ -267,6 +302,11 @@ int private_start(struct config *config, const struct sources *sources,
                 (void)!chdir("/"); /* so that no mount stays busy; but a relative name must keep its
                                       meaning */
         log_form_open();
+        nice = getpriority(PRIO_PROCESS, 0);
+        if (nice > 0)
+                log_notice("the daemon has niceness %d of the program that started it, which only "
+                           "root may lower",
+                           nice);
         supervise(config, sources, &place);
         place_keep(&place, "");
         place_close(&place, true);

@@ -11,6 +11,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -1216,3 +1217,41 @@ def test_a_private_daemon_keeps_no_descriptor_of_its_starter(private, place):
     supervisor = supervisor_of(directory)
     assert os.getsid(supervisor) == supervisor
     order(directory, order="stop")
+
+
+RESTRAINED = """
+import os, resource, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+resource.setrlimit(resource.RLIMIT_CPU, (50, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+with open("/proc/self/oom_score_adj", "w") as f:
+    f.write("700")
+os.nice(5)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("user", ["same", pytest.param("nobody", marks=others.needed)])
+def test_a_private_daemon_is_not_held_by_what_was_set_for_its_starter(place, user):
+    directory = f"{place}/private"
+    command = [sys.executable, "-c", RESTRAINED, os.path.join(others.BUILD, "subletd"), "--private", "--dir", directory, *CARD]
+    if user == "nobody":
+        os.chmod(place, 0o755)
+        os.mkdir(directory, 0o700)
+        os.chown(directory, NOBODY, NOBODY)
+        command = [*others.as_user(NOBODY), *command]
+    result = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=GENEROUS_S, check=False)
+    try:
+        assert result.returncode == 0, result.stderr
+        supervisor = supervisor_of(directory)
+        for pid in (supervisor, *children(supervisor)):
+            assert os.sched_getaffinity(pid) == os.sched_getaffinity(0)
+            limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+            assert len(re.findall(r"^Max (?:file size|cpu time) +(\w+) +\1 ", limits, re.M)) == 2, limits
+        own, score = (int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in ("self", supervisor))
+        assert score == 0 or own != 0
+        kept = os.getpriority(os.PRIO_PROCESS, supervisor)
+        assert kept == 0 or kept >= 5
+        assert (f"niceness {kept} of" in pathlib.Path(directory, "subletd.log").read_text()) == (kept > 0)
+    finally:
+        end_private(directory)
