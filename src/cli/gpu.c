@@ -280,20 +280,31 @@ static int find_visible(const json_t *gpus, const char *visible, json_t *ret_amo
         return CLI_OK;
 }
 
+int gpu_show(struct launch *l, const char *dir, enum paths_kind kind, const char *uuid)
+{
+        json_t *order = json_pack("{s:s}", "order", "status"), *status = NULL, *gpus;
+        unsigned matches;
+        int r;
+
+        (void)ask_daemon(dir, kind, order, &status);
+        json_decref(order);
+        gpus = json_object_get(status, "gpus");
+        r = find(gpus, uuid, &matches) ? choose_named(l, gpus, uuid)
+                                       : launch_set(l, "CUDA_VISIBLE_DEVICES", strdup(uuid));
+        json_decref(status);
+        return r;
+}
+
 /* among: the GPUs to choose from, whose reference is taken over; NULL: all. */
 static int choose_auto(struct launch *l, const struct daemon *d, json_t *among)
 {
         json_t *order = json_pack("{s:s, s:o*}", "order", "reserve", "among", among);
-        json_t *answer, *status;
+        json_t *answer;
         int r = ask(l, d, order, &answer);
 
         if (r != CLI_OK)
                 return r;
-        r = ask(l, d, json_pack("{s:s}", "order", "status"), &status);
-        if (r == CLI_OK) {
-                r = choose_named(l, json_object_get(status, "gpus"), text_of(answer, "uuid"));
-                json_decref(status);
-        }
+        r = gpu_show(l, d->dir, d->kind, text_of(answer, "uuid"));
         json_decref(answer);
         return r;
 }

@@ -15,6 +15,9 @@ struct launch;
  * launch's variables if there is none. CLI_OK, or an exit status after a message. */
 int gpu_choose(struct launch *l, const char *text);
 
+/* The same for one GPU that the daemon has named. By UUID if the daemon has just ended. */
+int gpu_show(struct launch *l, const char *dir, enum paths_kind kind, const char *uuid);
+
 /* Writes of each GPU that CUDA_VISIBLE_DEVICES shows how many programs share it and what is free.
  * visible: the variable's value; NULL: unset. Pure. */
 void gpu_line(const json_t *status, const char *visible, char *line, size_t n);

@@ -89,11 +89,15 @@ def queue(world):
 
 
 def test_a_job_runs_alone_at_once_and_ends_with_its_status(queue):
-    p = submit(queue, "a", "sh", "-c", 'echo "gpu $CUDA_VISIBLE_DEVICES"; exit 3')
-    assert p.wait() == 3, p.report()
-    assert p.out().strip() == f"gpu {queue.status()['gpus'][0]['uuid']}"
-    assert p.err() == ""  # nothing to tell: the terminal is the program's
-    await_gone(queue)
+    uuid = queue.status()["gpus"][0]["uuid"]
+    # As sublet run --gpu: by UUID if numbers could mean other GPUs.
+    for order, shown in (("PCI_BUS_ID", "0"), ("FASTEST_FIRST", uuid)):
+        p = submit(queue, "a", "sh", "-c", 'echo "gpu $CUDA_VISIBLE_DEVICES"; exit 3', CUDA_DEVICE_ORDER=order,
+                   SIMCUDA_DEV=queue.path("none"))
+        assert p.wait() == 3, p.report()
+        assert p.out().strip() == f"gpu {shown}"
+        assert p.err() == ""  # nothing to tell: the terminal is the program's
+        await_gone(queue)
 
 
 def test_two_jobs_that_go_well_together_share_a_gpu_and_a_third_waits_for_a_place(queue):

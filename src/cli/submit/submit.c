@@ -15,10 +15,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/control.h"
+#include "cli/gpu.h"
 #include "cli/launch.h"
 #include "cli/measure/pages.h"
 #include "cli/submit/place.h"
@@ -221,14 +223,28 @@ static int set_share(void)
         return setenv(variable, MPS_SHARE_PERCENT, 1);
 }
 
+/* Shows the program the daemon's choice. Ranks count for themselves. */
+static void show_gpu(struct submitting *s)
+{
+        struct launch *l = &s->launch;
+        const bool ranks = launch_value(l, settings[SETTING_RANKS].name);
+        int r = ranks ? launch_set(l, launch_gpus_variable(l), strdup(s->place.gpu))
+                      : gpu_show(l, s->place.dir, s->place.kind, s->place.gpu);
+
+        if (r == CLI_OK)
+                r = launch_apply(l);
+        if (r != CLI_OK)
+                _exit(r);
+}
+
 static _Noreturn void become_program(struct submitting *s)
 {
         sigset_t none;
 
         (void)sigemptyset(&none);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
-        if (setenv(launch_gpus_variable(&s->launch), s->place.gpu, 1) < 0 ||
-            setenv("SUBLET_WAY", is_shared(s) ? "shared" : "auto", 1) < 0 ||
+        show_gpu(s);
+        if (setenv("SUBLET_WAY", is_shared(s) ? "shared" : "auto", 1) < 0 ||
             (is_shared(s) && set_share() < 0) ||
             (*s->folder && (setenv("SUBLET_MEASURE", s->folder, 1) < 0 ||
                             setenv("SUBLET_MEASURE_COUNTS", "1", 1) < 0)))
