@@ -89,8 +89,7 @@ int main(void)
         static struct config config;
         const struct sched_attach attach = {.usage = {.allocated = GIB, .backed = GIB}};
         struct sched_config sc;
-        static const struct tenant none;
-        const struct ring_program row = {1, 1, &none, "program"};
+        static const struct peer row = {.pid = 1, .uid = 1};
 
         sched_config_default(&sc);
         config.sched = sc;
@@ -110,7 +109,7 @@ int main(void)
         measure("look at a client that has not changed", find_no_change, CALLS);
         measure("note that a client has changed", note_a_change, CALLS);
         for (unsigned i = 0; i < HISTORY_PROGRAMS; i++)
-                (void)ring_enter(server.history, &row, 1);
+                (void)ring_enter(server.history, &row, "program", 1);
         measure("copy the full ring", copy, COPIES);
         ring_free(server.history);
         sched_free(server.sched);

@@ -104,9 +104,9 @@ WEAK void history_refused(struct client *c, unsigned gpu, unsigned code)
 {
 }
 
-WEAK bool peer_may_pause(const struct peer *by, const struct peer *whom)
+WEAK bool peer_has_right(const struct peer *by, const struct peer *of)
 {
-        return by->trusted || by->uid == whom->uid;
+        return by->trusted || by->uid == of->uid;
 }
 
 WEAK int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX])

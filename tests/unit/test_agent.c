@@ -537,8 +537,9 @@ static void the_process_in_the_way_is_named(void **state)
         m->HOLDER.uid = UINT32_MAX;
         m->HOLDER.flags = WIRE_HOLDER_OTHER_USER | WIRE_HOLDER_STUCK;
         rounds(1);
-        assert_string_equal(core.holder.text,
-                            "process 42, of another user or pod, holds it and cannot give way now");
+        assert_string_equal(
+                core.holder.text,
+                "process 42, of another user, pod or container, holds it and cannot give way now");
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
         m->HOLDER.uid = 1001;

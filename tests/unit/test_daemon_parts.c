@@ -242,26 +242,29 @@ static void the_kernel_identifies_a_peer_and_reports_its_end(void **state)
         assert_int_equal(close(pair[1]), 0);
 }
 
-/* The roots of all containers have the same uid. */
-static void root_in_a_container_pauses_no_process_outside(void **state)
+/* Root of a container can take any uid, which the kernel shows as the same uid outside. */
+static void a_process_in_a_container_has_no_rights_outside(void **state)
 {
-        const struct peer user = {.uid = 1000, .pid_namespace = 1};
-        const struct peer same_user_elsewhere = {.uid = 1000, .pid_namespace = 2};
-        const struct peer other = {.uid = 1001, .pid_namespace = 1};
-        const struct peer daemons_user = {.uid = 2000, .trusted = true};
-        const struct peer contained = {.uid = 0, .pid_namespace = 2};
-        const struct peer contained_too = {.uid = 0, .pid_namespace = 2};
-        const struct peer root = {.uid = 0, .pid_namespace = 1, .trusted = true};
-        const struct peer unseen = {.uid = 0};
+        const struct peer user = {.uid = 1000, .pid_namespace = 1, .outside = true};
+        const struct peer contained = {.uid = 1000, .pid_namespace = 2};
+        const struct peer contained_too = {.uid = 1000, .pid_namespace = 2};
+        const struct peer elsewhere = {.uid = 1000, .pid_namespace = 3};
+        const struct peer other = {.uid = 1001, .pid_namespace = 1, .outside = true};
+        const struct peer daemons_user = {.uid = 2000, .outside = true, .trusted = true};
+        const struct peer root_there = {.uid = 0, .pid_namespace = 2};
+        const struct peer root = {.uid = 0, .pid_namespace = 1, .outside = true, .trusted = true};
+        const struct peer without_number = {.uid = 1000, .outside = true}; /* of the namespace */
+        const struct peer unseen = {.uid = 1000};
 
-        assert_true(peer_may_pause(&user, &same_user_elsewhere));
-        assert_true(peer_may_pause(&daemons_user, &user));
-        assert_true(peer_may_pause(&root, &contained));
-        assert_true(peer_may_pause(&contained, &contained_too));
-        assert_false(peer_may_pause(&other, &user));
-        assert_false(peer_may_pause(&contained, &root));
-        assert_false(peer_may_pause(&contained, &same_user_elsewhere));
-        assert_false(peer_may_pause(&unseen, &unseen));
+        assert_true(peer_has_right(&user, &contained));
+        assert_true(peer_has_right(&without_number, &contained));
+        assert_true(peer_has_right(&contained, &contained_too));
+        assert_true(peer_has_right(&daemons_user, &user) && peer_has_right(&root, &root_there));
+        assert_false(peer_has_right(&contained, &user) || peer_has_right(&contained, &elsewhere));
+        assert_false(peer_has_right(&contained, &without_number));
+        assert_false(peer_has_right(&unseen, &unseen) || peer_has_right(&unseen, &user));
+        assert_false(peer_has_right(&root_there, &root) || peer_has_right(&root_there, &contained));
+        assert_false(peer_has_right(&other, &user) || peer_has_right(&user, &other));
 }
 
 /* Otherwise the peer would be taken for a process whose end cannot be seen. */
@@ -464,21 +467,21 @@ static void a_pod_is_one_tenant_and_no_other(void **state)
         const struct peer a_other = {.uid = 7, .pid_namespace = 2, .tenant = in_a};
         const struct peer b = {.uid = 0, .pid_namespace = 1, .tenant = in_b};
         const struct peer b_user = {.uid = 7, .pid_namespace = 4, .tenant = in_b};
-        const struct peer outside = {.uid = 7, .pid_namespace = 1};
+        const struct peer outside = {.uid = 7, .pid_namespace = 1, .outside = true};
         const struct peer root = {.uid = 0, .pid_namespace = 1, .trusted = true};
 
         assert_true(peer_same_tenant(&a, &a_too));
-        assert_true(peer_may_pause(&a, &a_too) && peer_may_know(&a, &a_too));
-        assert_true(peer_may_pause(&a_host_pid, &a));
-        assert_false(peer_same_tenant(&a, &a_other) || peer_may_pause(&a, &a_other));
+        assert_true(peer_has_right(&a, &a_too));
+        assert_true(peer_has_right(&a_host_pid, &a));
+        assert_false(peer_same_tenant(&a, &a_other) || peer_has_right(&a, &a_other));
         assert_true(peer_same_account(&a, &a_other));
         assert_false(peer_same_account(&a, &b) || peer_same_account(&a_other, &b_user));
-        assert_false(peer_may_pause(&a_host_pid, &b) || peer_may_know(&a_host_pid, &b));
-        assert_false(peer_may_pause(&a_other, &b_user) || peer_may_know(&a_other, &b_user));
-        assert_false(peer_may_pause(&a_other, &outside) || peer_may_know(&a_other, &outside));
-        assert_false(peer_may_pause(&outside, &a_other) || peer_may_know(&outside, &a_other));
-        assert_false(peer_may_pause(&a_host_pid, &root) || peer_may_know(&a_host_pid, &root));
-        assert_true(peer_may_pause(&root, &b_user) && peer_may_know(&root, &b_user));
+        assert_false(peer_has_right(&a_host_pid, &b));
+        assert_false(peer_has_right(&a_other, &b_user));
+        assert_false(peer_has_right(&a_other, &outside));
+        assert_false(peer_has_right(&outside, &a_other));
+        assert_false(peer_has_right(&a_host_pid, &root));
+        assert_true(peer_has_right(&root, &b_user));
         assert_true(users_same(users_key_of(&a), users_key_of(&a_other)));
         assert_false(users_same(users_key_of(&a), users_key_of(&b)));
         assert_false(users_same(users_key_of(&b_user), users_key_of(&outside)));
@@ -492,8 +495,8 @@ static void a_user_orders_all_jobs_and_each_has_its_own_limits(void **state)
         const struct peer shell = {.uid = 7, .pid_namespace = 1};
         const struct peer others = {.uid = 8, .pid_namespace = 1, .tenant = {TENANT_JOB, "5"}};
 
-        assert_true(peer_may_pause(&shell, &one) && peer_may_pause(&one, &two));
-        assert_false(peer_may_pause(&others, &one) || peer_may_know(&others, &one));
+        assert_true(peer_has_right(&shell, &one) && peer_has_right(&one, &two));
+        assert_false(peer_has_right(&others, &one));
         assert_false(peer_same_tenant(&one, &two) || peer_same_account(&one, &two));
         assert_false(peer_same_account(&others, &one) || peer_same_account(&shell, &one));
         assert_false(users_same(users_key_of(&one), users_key_of(&two)));
@@ -523,7 +526,7 @@ int main(void)
                 cmocka_unit_test(a_user_in_debt_is_remembered_until_the_debt_is_paid),
                 cmocka_unit_test(records_without_a_connection_are_counted),
                 cmocka_unit_test(the_kernel_identifies_a_peer_and_reports_its_end),
-                cmocka_unit_test(root_in_a_container_pauses_no_process_outside),
+                cmocka_unit_test(a_process_in_a_container_has_no_rights_outside),
                 cmocka_unit_test(without_a_descriptor_no_peer_is_identified),
         };
 

@@ -76,7 +76,7 @@ static int end(void **state)
 /* Copies the ring for a viewer of this uid. Returns the records; *ret_n of them. */
 static const struct history_record *copy(uid_t viewer, size_t *ret_n)
 {
-        const struct peer peer = {.uid = viewer};
+        const struct peer peer = {.uid = viewer, .outside = true};
 
         free(programs);
         programs = history_copy(&server, &peer, &kept);
@@ -269,17 +269,16 @@ static void a_full_ring_keeps_the_newest(void **state)
 
 static void the_row_that_was_free_for_longest_serves_again(void **state)
 {
-        static const struct tenant none;
-        const struct ring_program row = {1, ALICE, &none, "x"};
+        static const struct peer row = {.pid = 1, .uid = ALICE};
         uint16_t rows[HISTORY_PROGRAMS];
 
         for (unsigned i = 1; i < HISTORY_PROGRAMS; i++)
-                assert_int_equal(ring_enter(server.history, &row, 10), i);
-        assert_int_equal(ring_enter(server.history, &row, 10), HISTORY_NO_PROGRAM);
+                assert_int_equal(ring_enter(server.history, &row, "x", 10), i);
+        assert_int_equal(ring_enter(server.history, &row, "x", 10), HISTORY_NO_PROGRAM);
         ring_leave(server.history, 5, 30);
         ring_leave(server.history, 9, 20);
-        rows[0] = ring_enter(server.history, &row, 40);
-        rows[1] = ring_enter(server.history, &row, 40);
+        rows[0] = ring_enter(server.history, &row, "x", 40);
+        rows[1] = ring_enter(server.history, &row, "x", 40);
         assert_int_equal(rows[0], 9);
         assert_int_equal(rows[1], 5);
 }

@@ -136,14 +136,9 @@ bool peer_same_account(const struct peer *a, const struct peer *b)
                                             : a->uid == b->uid;
 }
 
-bool peer_may_know(const struct peer *viewer, const struct peer *of)
+bool peer_has_right(const struct peer *by, const struct peer *of)
 {
-        return viewer->trusted || viewer->uid == of->uid;
-}
-
-bool peer_may_pause(const struct peer *by, const struct peer *whom)
-{
-        return false;
+        return by->trusted || by->uid == of->uid;
 }
 
 /* ---- scenes ---- */

@@ -195,10 +195,7 @@ static bool enter(struct client *c, unsigned gpus, uint64_t now_ns)
         struct client_history *h = &c->history;
 
         if (!h->entered && gpus && users_note(c->user, ENTRY_COSTS, now_ns)) {
-                h->program = ring_enter(
-                        c->server->history,
-                        &(struct ring_program){c->peer.pid, c->peer.uid, &c->peer.tenant, c->name},
-                        now_ns);
+                h->program = ring_enter(c->server->history, &c->peer, c->name, now_ns);
                 h->state = HISTORY_ABSENT;
                 h->entered = h->program != HISTORY_NO_PROGRAM;
         }
@@ -302,10 +299,9 @@ void *history_copy(struct server *s, const struct peer *viewer, struct ring_copy
                 look_at(c, COPY);
         programs = ring_copy(s->history, ret);
         for (size_t i = 0; programs && i < ret->programs; i++) {
-                const struct peer of = {.uid = programs[i].uid,
-                                        .tenant = ring_tenant(s->history, i)};
+                const struct peer of = ring_peer(s->history, i);
 
-                if (peer_may_know(viewer, &of))
+                if (peer_has_right(viewer, &of))
                         continue;
                 programs[i].uid = UINT32_MAX;
                 memset(programs[i].name, 0, sizeof(programs[i].name));

@@ -12,7 +12,7 @@
 struct ring {
         uint64_t count; /* records ever appended */
         struct history_program programs[HISTORY_PROGRAMS];
-        struct tenant tenants[HISTORY_PROGRAMS]; /* of the programs; readers do not get them */
+        struct peer peers[HISTORY_PROGRAMS]; /* of the programs; readers do not get them */
         struct history_record records[HISTORY_RECORDS];
 };
 
@@ -38,7 +38,7 @@ void ring_take(struct ring *r, uint64_t now_ns)
                         r->programs[i].ended_ns = now_ns;
 }
 
-uint16_t ring_enter(struct ring *r, const struct ring_program *program, uint64_t now_ns)
+uint16_t ring_enter(struct ring *r, const struct peer *peer, const char *name, uint64_t now_ns)
 {
         struct history_program *best = NULL;
 
@@ -51,15 +51,15 @@ uint16_t ring_enter(struct ring *r, const struct ring_program *program, uint64_t
         if (!best)
                 return HISTORY_NO_PROGRAM;
         *best = (struct history_program){
-                .began_ns = now_ns, .pid = (int32_t)program->pid, .uid = (uint32_t)program->uid};
-        (void)snprintf(best->name, sizeof(best->name), "%s", program->name);
-        r->tenants[best - r->programs] = *program->tenant;
+                .began_ns = now_ns, .pid = (int32_t)peer->pid, .uid = (uint32_t)peer->uid};
+        (void)snprintf(best->name, sizeof(best->name), "%s", name);
+        r->peers[best - r->programs] = *peer;
         return (uint16_t)(best - r->programs);
 }
 
-struct tenant ring_tenant(const struct ring *r, size_t program)
+struct peer ring_peer(const struct ring *r, size_t program)
 {
-        return r->tenants[program];
+        return r->peers[program];
 }
 
 void ring_leave(struct ring *r, uint16_t program, uint64_t now_ns)

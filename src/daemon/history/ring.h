@@ -1,6 +1,6 @@
 /* ring.h: the memory that holds the last records of what happened, always on.
  *
- * Of a fixed size, about 3.5 MiB, touched only as it fills. Children of the process that makes it
+ * Of a fixed size, about 4 MiB, touched only as it fills. Children of the process that makes it
  * share it: a private daemon's worker finds what the worker before it has written. */
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/tenant.h"
+#include "daemon/people/peer.h"
 #include "wire/history.h"
 
 struct ring;
@@ -23,15 +23,10 @@ void ring_take(struct ring *r, uint64_t now_ns);
 
 /* Returns the number of a row for the program: the one that was free for longest;
  * HISTORY_NO_PROGRAM: none is free. */
-struct ring_program {
-        pid_t pid;
-        uid_t uid;
-        const struct tenant *tenant;
-        const char *name;
-};
-uint16_t ring_enter(struct ring *r, const struct ring_program *program, uint64_t now_ns);
-/* Returns the tenant of the row's program, for what a viewer may know. */
-struct tenant ring_tenant(const struct ring *r, size_t program);
+uint16_t ring_enter(struct ring *r, const struct peer *peer, const char *name, uint64_t now_ns);
+/* Returns the peer whose program has the row, for what a viewer may know. Its pid and its
+ * descriptor may be another's by now. */
+struct peer ring_peer(const struct ring *r, size_t program);
 void ring_leave(struct ring *r, uint16_t program, uint64_t now_ns);
 
 /* Keeps the record, in place of the oldest one if the ring is full. */

@@ -39,7 +39,7 @@ static void set_stands(struct client *c, bool stands)
 
 static int objection(const struct client *c, bool paused, const struct peer *by)
 {
-        if (!peer_may_pause(by, &c->peer))
+        if (!peer_has_right(by, &c->peer))
                 return -EACCES;
         if (!paused || c->pause.ordered)
                 return 0;

@@ -1,6 +1,6 @@
 /* endpoint.h: serves the metrics over HTTP, at a UNIX socket or at a TCP port of this machine.
  *
- * A UNIX socket is for the daemon's own user and for root outside a container alone, as
+ * A UNIX socket is for the daemon's own user and for root alone, outside a container, as
  * control.sock is. A TCP port is for everybody on the machine. libmicrohttpd speaks HTTP, without
  * threads: the daemon's loop drives it. A connection brings one request. */
 #pragma once

@@ -664,14 +664,14 @@ static void name_holder(struct wire_message *m, const struct client *c, const st
                         unsigned flags)
 {
         __typeof__(m->HOLDER) *out = &m->HOLDER;
-        const bool may_know = peer_may_know(&c->peer, &holder->peer);
+        const bool known = peer_has_right(&c->peer, &holder->peer);
 
         out->pid = (uint32_t)holder->peer.pid;
-        if (may_know)
+        if (known)
                 (void)snprintf(out->name, sizeof(out->name), "%s", holder->name);
-        if (!peer_same_user(&holder->peer, &c->peer)) {
+        if (!known || !peer_same_user(&holder->peer, &c->peer)) {
                 out->flags |= WIRE_HOLDER_OTHER_USER;
-                out->uid = may_know ? holder->peer.uid : UINT32_MAX;
+                out->uid = known ? holder->peer.uid : UINT32_MAX;
         }
         if (flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
                 out->flags |= WIRE_HOLDER_STUCK;

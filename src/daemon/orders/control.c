@@ -2,7 +2,7 @@
  * line, which bytes may follow; and status.sock, where every user may give one order for each
  * connection: ask for the status, the trace or the settings, pause, resume, evict or set a program
  * of the same user, or reserve a GPU. Must never take another order from anybody but the daemon's
- * own user and root outside a container and outside a pod that is not its own. */
+ * own user and root, outside a container and outside a pod that is not its own. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 
@@ -215,7 +215,7 @@ static const char *objection(const struct control *k, const struct order *o)
         if (k->peer.trusted)
                 return NULL;
         if (!o->public)
-                return "orders are taken from the daemon's own user or from root outside a "
+                return "orders are taken from the daemon's own user and from root, both outside a "
                        "container, and in a pod only from the daemon's own pod";
         user = users_find(k->server->users, users_key_of(&k->peer), now);
         return user && users_credit(user, now) >= 0

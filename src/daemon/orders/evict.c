@@ -32,7 +32,7 @@ static int evict(struct client *c, const struct peer *by)
         struct server *s = c->server;
         int r;
 
-        if (!peer_may_pause(by, &c->peer))
+        if (!peer_has_right(by, &c->peer))
                 return -EACCES;
         if (c->pause.ordered && c->frozen.mode == WIRE_FREEZE_PARK)
                 return -EOPNOTSUPP;

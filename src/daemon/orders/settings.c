@@ -131,7 +131,7 @@ json_t *settings_set_program(struct server *s, json_t *order, const struct peer 
         key = c ? one_setting(order, &value, &answer) : NULL;
         if (!key)
                 return answer;
-        if (!peer_may_pause(peer, &c->peer))
+        if (!peer_has_right(peer, &c->peer))
                 return refusal(c, -EACCES);
         keys = class_own_keys(&n);
         entitlement_own(c, &own);

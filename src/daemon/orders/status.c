@@ -157,7 +157,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                            const struct peer *viewer, const struct expected *expected)
 {
         const struct client_account *acc = &c->accounts[gpu];
-        bool known = peer_may_know(viewer, &c->peer); /* names and the program */
+        bool known = peer_has_right(viewer, &c->peer); /* names and the program */
         struct sched_client_view v;
         struct sched_account_view a;
         json_t *one;

@@ -43,7 +43,7 @@ json_t *trace_answer(struct server *s, json_t *order, const struct peer *viewer)
  * have written anything into the ring. */
 static json_t *tenant_json(const struct server *s, size_t program)
 {
-        const struct tenant kept = ring_tenant(s->history, program);
+        const struct tenant kept = ring_peer(s->history, program).tenant;
         const size_t length = strnlen(kept.id, sizeof(kept.id));
         struct tenant t = {.kind = kept.kind};
         const struct class_pod *pod;

@@ -120,14 +120,14 @@ bool peer_same_account(const struct peer *a, const struct peer *b)
         return a->tenant.kind == TENANT_POD || peer_same_user(a, b);
 }
 
-bool peer_may_know(const struct peer *viewer, const struct peer *of)
+bool peer_has_right(const struct peer *by, const struct peer *of)
 {
-        return viewer->trusted || (viewer->uid == of->uid && same_pod(viewer, of));
-}
-
-bool peer_may_pause(const struct peer *by, const struct peer *whom)
-{
-        return by->trusted || peer_same_user(by, whom);
+        if (by->trusted)
+                return true;
+        if (by->uid != of->uid || !same_pod(by, of))
+                return false;
+        return by->outside || by->tenant.kind == TENANT_POD ||
+               (by->pid_namespace && by->pid_namespace == of->pid_namespace);
 }
 
 bool peer_ended(int pidfd)
@@ -247,30 +247,30 @@ static int find_tenant(struct peer *p)
 }
 
 /* In a pod the daemon's uid is no identity, and root is root of the pod alone, even in the pid
- * namespace of the machine. A daemon that runs in a pod and cannot see the process trusts it not.
- */
-static bool may_be_trusted(const struct peer *p)
+ * namespace of the machine. */
+static bool is_in_foreign_pod(const struct peer *p)
 {
         struct tenant own;
 
         own_tenant(&own);
-        if (p->tenant.kind == TENANT_POD)
-                return tenant_same(&p->tenant, &own);
-        return own.kind != TENANT_POD || p->pid > 0;
+        return p->tenant.kind == TENANT_POD && !tenant_same(&p->tenant, &own);
 }
 
-/* Decides whether the peer is trusted. What /proc says holds for this process only if it still
- * exists afterwards. An error if no descriptor is free to find out. */
+/* Decides whether the peer is trusted. Without a user namespace, a uid of a container is the same
+ * uid here, too. What /proc says holds for this process only if it still exists afterwards. An
+ * error if no descriptor is free to find out. */
 static int find_trust(struct peer *p)
 {
-        p->trusted = p->uid == geteuid() && may_be_trusted(p);
-        if (p->uid != 0 || !may_be_trusted(p))
-                return 0;
-        /* Without a user namespace, uid 0 of a container is uid 0 here, too. */
+        const bool entitled = p->uid == geteuid() || p->uid == 0;
+
         errno = 0;
-        p->trusted = peer_outside_container(p->pid) && same_user_namespace(p->pid) &&
-                     !peer_ended(p->pidfd);
-        return !p->trusted && is_shortage(errno) ? -errno : 0;
+        p->outside = peer_outside_container(p->pid);
+        p->trusted = entitled && p->outside && !is_in_foreign_pod(p) && same_user_namespace(p->pid);
+        if (!p->trusted && is_shortage(errno))
+                return -errno;
+        if (peer_ended(p->pidfd))
+                p->outside = p->trusted = false;
+        return 0;
 }
 
 int peer_identify(int fd, struct peer *ret)

@@ -13,10 +13,11 @@ struct peer {
         gid_t gid;
         int pidfd; /* -EBADF: the process cannot be seen; the owner of this structure closes it */
         ino_t pid_namespace; /* inode of the namespace; 0: unknown */
+        bool outside;        /* in our own pid namespace, not in one below: in no container */
         ino_t container; /* the outermost pid namespace below ours that the process is in, because
                             root of a container can make others below it; 0: none, or unknown */
         struct tenant tenant; /* the pod or the job that it runs in */
-        bool trusted; /* may give orders: the daemon's own user, or root outside a container; but in
+        bool trusted; /* may give orders: the daemon's own user or root, outside a container; but in
                          a pod only if it is the daemon's own one */
 };
 
@@ -44,14 +45,12 @@ bool peer_same_user(const struct peer *a, const struct peer *b);
 /* True if limits hold for both together: of one pod, whatever their uids are; otherwise of one
  * user, in one job or in none. */
 bool peer_same_account(const struct peer *a, const struct peer *b);
-/* True if viewer may know the programs of this peer by name: its own user's, or all if it may give
- * orders. */
-bool peer_may_know(const struct peer *viewer, const struct peer *of);
-/* True if `by` may pause programs of this peer: as for names, but root of a container only those in
- * that container, because the roots of all containers have one uid. */
-bool peer_may_pause(const struct peer *by, const struct peer *whom);
-/* True if the process is in our own pid namespace, not in one below: the kernel shows roots of
- * containers as uid 0, too. */
+/* True if `by` may know the programs of `of` by name, see their settings and order them about: all
+ * if it may give orders, otherwise those of its uid that it could signal. From inside a container
+ * these are the container's alone, because its root can take any uid. */
+bool peer_has_right(const struct peer *by, const struct peer *of);
+/* True if the process is in our own pid namespace, not in one below: the kernel shows a uid of a
+ * container as the same uid outside, too. */
 bool peer_outside_container(pid_t pid);
 /* Lets the kernel accept descriptors, or refuse them at the sender's end; connections inherit this
  * from the listening socket. Kernels before Linux 6.16 cannot refuse: see hangup.h. */

@@ -17,7 +17,7 @@ static const char *name_for(const struct submits *all, uint32_t id, const struct
 
         if (!m)
                 return NULL;
-        return peer_may_know(viewer, &m->peer) ? m->wish.name : "another user's job";
+        return peer_has_right(viewer, &m->peer) ? m->wish.name : "another user's job";
 }
 
 json_t *submit_number(double n)
@@ -65,7 +65,7 @@ static json_t *job_json(struct submits *all, const struct queue_job *j, const st
 
         if (!m)
                 return NULL;
-        known = peer_may_know(viewer, &m->peer);
+        known = peer_has_right(viewer, &m->peer);
         if (!runs && known)
                 submit_reason(m, why);
         return json_pack("{si so so so ss so sf sb so so ss? so so so sf ss?}", "id", (int)j->id,

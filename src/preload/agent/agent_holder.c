@@ -28,7 +28,7 @@ static void tell_process(const struct wire_message *m, char *text, size_t n)
         const bool other = m->HOLDER.flags & WIRE_HOLDER_OTHER_USER;
 
         if (other && m->HOLDER.uid == UINT32_MAX)
-                (void)snprintf(text, n, "process %u, of another user or pod, holds it%s",
+                (void)snprintf(text, n, "process %u, of another user, pod or container, holds it%s",
                                m->HOLDER.pid, stuck);
         else if (other)
                 (void)snprintf(text, n, "process %u (%s) of user %u holds it%s", m->HOLDER.pid,
