@@ -53,7 +53,7 @@ def test_a_uid_that_root_of_a_container_has_taken_has_no_rights_outside(machine,
             inside.attach()
             rows = {row["name"]: row for row in clients_in(machine.status_of(directory))}
             pid = rows[f"of-{BOB}"]["pid"]
-            *refused, seen = answers(BOB, status, *({"order": what, "pid": pid} for what in ("pause", "resume", "evict")),
+            *refused, seen = answers(BOB, status, *({"order": what, "pid": pid} for what in ("get", "pause", "resume", "evict")),
                                      {"order": "set_program", "pid": pid, "weight": "2"}, {"order": "status"})
             for answer in refused:
                 assert f"process {pid} is another user's" in answer["error"]

@@ -334,6 +334,7 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
     assert f"secret-of-{ALICE}" not in text and str(ALICE) not in re.findall(r"\d+", text)
     others, own = clients[held[0].pid], clients[held[1].pid]
     assert others["name"] is None and others["user"] is None and others["uid"] is None
+    assert others["weight"] is None and others["memory_cap"] is None and own["weight"] == 1
     assert others["backed"] == own["backed"] > 0
     assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB and own["user"] == str(BOB), "Bob has no name here"
     trace = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "trace", "--daemon", directory, "-"], groups=(GROUP,)).stdout
@@ -452,6 +453,7 @@ def test_a_user_sets_his_own_programs_within_what_the_owner_allows(machine, shar
             return json.loads(ask(machine, by, path, what).stdout)
 
         assert "is another user's" in ordered(BOB, ALICE, weight="2")["error"]
+        assert "is another user's" in ordered(BOB, ALICE)["error"], "its settings are not shown, either"
         assert ordered(BOB, BOB, weight="2") == {"value": "2", "lowered": False}
         assert ordered(BOB, BOB, priority="9") == {"value": "3", "lowered": True}
         assert ordered(BOB, BOB, minimum="50%") == {"value": "20%", "lowered": True}

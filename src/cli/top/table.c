@@ -80,7 +80,8 @@ static bool is_known(const json_t *client, const char *field)
         return json_is_number(json_object_get(client, field));
 }
 
-/* Writes what the program asked for: "20-80%", "x2", both, or that it asked for nothing. */
+/* Writes what the program asked for: "20-80%", "x2", both, or that it asked for nothing, if that is
+ * known. */
 static void put_asked(const json_t *client, char cell[static CELL_MAX])
 {
         const double least = figure_number(client, "minimum");
@@ -88,6 +89,10 @@ static void put_asked(const json_t *client, char cell[static CELL_MAX])
         const double weight = figure_number(client, "weight");
         int used = 0;
 
+        if (!is_known(client, "weight")) { /* another user's program */
+                (void)strcpy(cell, FIGURE_UNKNOWN);
+                return;
+        }
         *cell = 0;
         if (least > 0 || most > 0)
                 used = snprintf(cell, CELL_MAX, "%.0f-%.0f%%", 100 * least,

@@ -2,7 +2,6 @@
  * program what entitlement.c does not allow. */
 #include "daemon/orders/settings.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
 
@@ -12,8 +11,10 @@
 #include "daemon/orders/reload.h"
 #include "daemon/state/client.h"
 
-/* Returns the program that the order names; NULL with an answer: there is none. */
-static struct client *named(struct server *s, const json_t *number, json_t **ret_answer)
+/* Returns the program that the order names; NULL with an answer: there is none to which the peer
+ * has a right. */
+static struct client *named(struct server *s, const json_t *number, const struct peer *peer,
+                            json_t **ret_answer)
 {
         const json_int_t pid = json_integer_value(number);
         struct client *c = NULL;
@@ -24,7 +25,12 @@ static struct client *named(struct server *s, const json_t *number, json_t **ret
                 *ret_answer = answer_error("no program with pid %d shares a GPU under this daemon: "
                                            "sublet status shows the pids",
                                            (int)pid);
-        return c;
+        if (!c || peer_has_right(peer, &c->peer))
+                return c;
+        *ret_answer = answer_error("process %d is another user's: only that user, the daemon's own "
+                                   "user and root may see and set what it gets",
+                                   (int)pid);
+        return NULL;
 }
 
 /* Returns the one setting of the order; NULL with an answer: there is not exactly one. */
@@ -81,7 +87,7 @@ json_t *settings_get(struct server *s, json_t *order, const struct peer *peer)
                 keys = config_keys(&n);
                 return list(keys, n, s->config, &s->files);
         }
-        c = named(s, number, &answer);
+        c = named(s, number, peer, &answer);
         if (!c)
                 return answer;
         entitlement_own(c, &own);
@@ -106,16 +112,6 @@ json_t *settings_set(struct server *s, json_t *order, const struct peer *peer)
         return json_pack("{s:s}", "value", values_text(values_find(keys, n, key), s->config, text));
 }
 
-static json_t *refusal(const struct client *c, int r)
-{
-        return r == -EPERM ? answer_error("the daemon's owner has set what process %d gets, so its "
-                                          "user cannot change it: ask the owner",
-                                          (int)c->peer.pid)
-                           : answer_error("process %d is another user's: only that user, the "
-                                          "daemon's own user and root may set what it gets",
-                                          (int)c->peer.pid);
-}
-
 json_t *settings_set_program(struct server *s, json_t *order, const struct peer *peer)
 {
         char error[CONFIG_ERROR_MAX], wanted[VALUE_TEXT_MAX], text[VALUE_TEXT_MAX];
@@ -125,14 +121,11 @@ json_t *settings_set_program(struct server *s, json_t *order, const struct peer 
         json_t *answer = NULL;
         struct client *c;
         size_t n;
-        int r;
 
-        c = named(s, json_object_get(order, "pid"), &answer);
+        c = named(s, json_object_get(order, "pid"), peer, &answer);
         key = c ? one_setting(order, &value, &answer) : NULL;
         if (!key)
                 return answer;
-        if (!peer_has_right(peer, &c->peer))
-                return refusal(c, -EACCES);
         keys = class_own_keys(&n);
         entitlement_own(c, &own);
         if (values_set(keys, n, &own, key, value, false, error) < 0)
@@ -141,9 +134,10 @@ json_t *settings_set_program(struct server *s, json_t *order, const struct peer 
                 return answer_error("minimum is above maximum: change the other one first");
         k = values_find(keys, n, key);
         (void)values_text(k, &own, wanted);
-        r = entitlement_order(c, &own, peer);
-        if (r < 0)
-                return refusal(c, r);
+        if (entitlement_order(c, &own, peer) < 0)
+                return answer_error("the daemon's owner has set what process %d gets, so its user "
+                                    "cannot change it: ask the owner",
+                                    (int)c->peer.pid);
         entitlement_own(c, &own);
         (void)values_text(k, &own, text);
         log_info("process %d (%s) has %s = %s from now on", (int)c->peer.pid, c->name, key, text);

@@ -105,7 +105,8 @@ static json_t *permille(unsigned v)
         return v ? json_real(v / 1000.0) : json_null();
 }
 
-/* What it gets of the time among those with whom it divides its class's, and its own maximum. */
+/* What it gets of the time among those with whom it divides its class's, and its own maximum: as
+ * the order get tells it, to the same viewers. */
 static void add_share(json_t *one, const struct client *c, bool held, uint64_t paid_ns, bool known)
 {
         const struct sched_share share = entitlement_share(c);
@@ -114,10 +115,13 @@ static void add_share(json_t *one, const struct client *c, bool held, uint64_t p
         (void)json_object_set_new(one, "class",
                                   known && c->class ? json_string(c->class->name) : json_null());
         (void)json_object_set_new(one, "weight",
-                                  json_real(share.weight ? share.weight / 1000.0 : 1.0));
-        (void)json_object_set_new(one, "minimum", permille(share.minimum));
-        (void)json_object_set_new(one, "maximum", permille(share.maximum));
-        (void)json_object_set_new(one, "memory_cap", cap < UINT64_MAX ? bytes(cap) : json_null());
+                                  !known         ? json_null()
+                                  : share.weight ? permille(share.weight)
+                                                 : json_real(1));
+        (void)json_object_set_new(one, "minimum", permille(known ? share.minimum : 0));
+        (void)json_object_set_new(one, "maximum", permille(known ? share.maximum : 0));
+        (void)json_object_set_new(one, "memory_cap",
+                                  known && cap < UINT64_MAX ? bytes(cap) : json_null());
         (void)json_object_set_new(one, "held", json_boolean(held));
         (void)json_object_set_new(one, "billed_s", json_real(seconds(paid_ns)));
 }
