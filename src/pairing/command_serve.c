@@ -39,9 +39,9 @@ struct ratio {
 
 struct serve {
         struct held held[HELD_MAX];
-        struct model model;
+        char card[sizeof(((struct job *)0)->measured.gpu)]; /* for which jobs are paired */
+        struct model model;                                 /* of that card */
         bool has_model;
-        char looked_for[96]; /* the card whose model was looked for */
         /* Of the question: */
         struct job *jobs; /* borrowed from held */
         struct roll_job *roll;
@@ -70,18 +70,44 @@ static struct held *find(struct serve *s, json_int_t id)
 
 /* ---- jobs ---- */
 
-static void find_model(struct serve *s, const char *gpu)
+static bool holds_none(const struct serve *s)
+{
+        for (const struct held *h = s->held; h < s->held + HELD_MAX; h++)
+                if (h->id)
+                        return false;
+        return true;
+}
+
+static bool is_of_card(const struct serve *s, const struct job *job)
+{
+        return !*job->measured.gpu || strcmp(job->measured.gpu, s->card) == 0;
+}
+
+/* Pairs jobs for this card from now on. */
+static void use_card(struct serve *s, const char *gpu)
 {
         char path[4096], error[MODEL_ERROR_MAX];
 
-        if (s->has_model || !*gpu || strcmp(gpu, s->looked_for) == 0)
+        if (!*gpu || strcmp(gpu, s->card) == 0)
                 return;
-        (void)snprintf(s->looked_for, sizeof(s->looked_for), "%s", gpu);
+        model_free(&s->model);
+        s->has_model = false;
+        (void)snprintf(s->card, sizeof(s->card), "%s", gpu);
         if (model_find(gpu, path, sizeof(path), error) < 0)
                 return;
         s->has_model = model_read(path, &s->model, error) == 0;
         if (!s->has_model)
                 (void)command_fail(0, "%s", error);
+}
+
+/* The machine's card counts. If the daemon does not know it, the first job's does: whatever the
+ * others say, they must not keep it from being paired. */
+static void choose_card(struct serve *s, const char *machines, const struct job *job)
+{
+        if (*machines)
+                use_card(s, machines);
+        else if (!*s->card || holds_none(s))
+                use_card(s, job->measured.gpu);
 }
 
 /* Returns a sentence if the job cannot be held. */
@@ -100,14 +126,15 @@ static const char *hold(struct serve *s, json_int_t id, const char *text, size_t
                 return "there are too many jobs";
         if (job_decode(text, n, "the job file", &job, error) < 0)
                 return error;
-        if (*job.measured.gpu && *gpu && strcmp(job.measured.gpu, gpu) != 0) {
+        choose_card(s, gpu, &job);
+        if (!is_of_card(s, &job)) {
                 (void)snprintf(error, JOB_ERROR_MAX,
-                               "it was measured on %s, and this machine has %s: measure it here",
-                               job.measured.gpu, gpu);
+                               "it was measured on %s, and jobs are paired here for %s: measure it "
+                               "on that card",
+                               job.measured.gpu, s->card);
                 job_free(&job);
                 return error;
         }
-        find_model(s, job.measured.gpu);
         *h = (struct held){id, job};
         return NULL;
 }
@@ -161,7 +188,7 @@ static void read_jobs(struct serve *s, const json_t *list)
                 const json_int_t id = json_integer_value(json_object_get(one, "id"));
                 const struct held *h = id > 0 ? find(s, id) : NULL;
 
-                if (!h)
+                if (!h || !is_of_card(s, &h->job))
                         continue;
                 s->jobs[s->n] = h->job;
                 s->ids[s->n] = id;

@@ -440,6 +440,38 @@ def test_a_trained_model_pairs_jobs_as_sublet_predict_does(make_world, tmp_path,
         p.wait()
 
 
+def ask_helper(world, *files):
+    """Gives job files to a helper whose machine's card is not known, and asks for pairs. Returns the errors and the answer."""
+    said = []
+    with subprocess.Popen([trained.PAIRING, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+        def say(line, behind=b""):
+            p.stdin.write(json.dumps(line).encode() + b"\n" + behind)
+            p.stdin.flush()
+            return json.loads(p.stdout.readline())
+
+        for number, (gpu, file) in enumerate(files, 1):
+            with open(file, "rb") as f:
+                text = f.read()
+            said.append(say({"add": number, "bytes": len(text), "gpu": gpu}, text).get("error"))
+        answer = say({"question": 1, "gpus": 0, "waiting": len(files), "host_bytes": 0, "capacity": 128 * MIB, "ratios": [],
+                      "jobs": [{"id": n, "key": n, "runs": n == 1, "bound": 0.7, "ways": 7, "user": 1}
+                               for n in range(1, len(files) + 1)]})
+        p.stdin.close()
+    return said, answer
+
+
+def test_a_job_of_another_card_neither_chooses_the_model_nor_stops_the_pairing(queue):
+    of = {gpu: job_file(queue, gpu, measured={"gpu": gpu}) for gpu in ("A", "B")} | {"": job_file(queue, "any")}
+    said, answer = ask_helper(queue, ("", of["A"]), ("", of["B"]), ("", of[""]), ("", of["A"]))
+    assert [s and "it was measured on B, and jobs are paired here for A: measure it on that card" in s for s in said] == [
+        None, True, None, None]
+    assert "error" not in answer, answer
+    # The machine's card is known later. Jobs of another one stay alone.
+    said, answer = ask_helper(queue, ("", of["A"]), ("B", of["B"]), ("B", of["A"]), ("B", of[""]))
+    assert [bool(s) for s in said] == [False, False, True, False] and "error" not in answer, answer
+    assert all(1 not in (pair["a"], pair["b"]) for pair in answer["pairs"])
+
+
 # ---- what is observed ----
 
 

@@ -30,7 +30,8 @@ struct submission {
         enum way returns_way;
         char *file; /* its job file; NULL: none */
         size_t file_size, file_got;
-        uint32_t id; /* in the queue; 0: its file has not come yet */
+        unsigned file_s; /* how long the daemon has waited for it */
+        uint32_t id;     /* in the queue; 0: its file has not come yet */
 
         char line[SUBMIT_LINE_MAX];
         size_t used;

@@ -23,6 +23,7 @@
 #include "sched/sched.h"
 
 #define FILES_MAX (64u << 20) /* bytes of all job files */
+#define FILE_S    10u         /* in which an announced job file has to come */
 #define OUT_MAX   16384u      /* bytes that a reader may leave unread */
 /* A second of one connection. A job sends one a second; those of a time in which the daemon stood
  * still come at once, as many as a socket holds. */
@@ -378,6 +379,7 @@ json_t *submit_take(struct server *s, json_t *order, const struct peer *peer, in
         all->file_bytes += m->file_size;
         m->next = all->list;
         all->list = m;
+        server_arm_once(all->timer, true, SECOND_US);
         submission_send(m, json_pack("{sb}", "submitted", 1));
         if (m->file_size == 0)
                 enter(m);
@@ -516,6 +518,20 @@ static void log_turn(const struct submits *all, const struct queue_turn *t)
                    a->observed, b->observed, a->wish.bound, b->wish.bound);
 }
 
+/* An announced file takes room of those of others. Seconds of this timer are seconds in which the
+ * daemon runs, so that a file which came meanwhile is not late. */
+static void end_late_files(struct submits *all)
+{
+        for (struct submission *m = all->list; m; m = m->next) {
+                if (m->id || m->dead || ++m->file_s <= FILE_S)
+                        continue;
+                submission_send(m, refuse("the job file has not come within %u s: submit the job "
+                                          "again",
+                                          FILE_S));
+                m->dead = true;
+        }
+}
+
 /* Once a second while there are jobs. */
 static int on_second(sd_event_source *src, uint64_t usec, void *userdata)
 {
@@ -523,6 +539,7 @@ static int on_second(sd_event_source *src, uint64_t usec, void *userdata)
         struct queue_turn turns[QUEUE_GPUS_MAX];
         unsigned n;
 
+        end_late_files(all);
         submit_look_at_gpus(all, true);
         n = queue_tick(all->queue, clock_now_ns(), turns);
         for (unsigned i = 0; i < n; i++)
