@@ -258,6 +258,7 @@ struct gpu {
         uint64_t total, foreign;
         uint64_t shortage; /* bytes reported in SHORT since the foreign use was last measured */
         uint64_t yield;    /* bytes that idle clients still have to give up for foreign processes */
+        uint64_t yielded;  /* bytes that they have given up so far */
         bool commit_requested; /* a client may wait for the answer to REQUEST.commit */
 
         /* Sums over the accounts; ledger.c alone writes them. */

@@ -478,6 +478,7 @@ static void yield(struct sched *s, unsigned gpu)
         backed = MIN(a->usage.backed, a->limit);
         limit = MAX(sub_sat(backed, g->yield), a->exported);
         g->yield = sub_sat(g->yield, sub_sat(backed, limit));
+        g->yielded += sub_sat(backed, limit);
         ledger_set_limit(s, v.c, gpu, limit);
 }
 

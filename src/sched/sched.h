@@ -351,6 +351,7 @@ void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t no
 struct sched_gpu_view {
         uint64_t total, foreign, capacity, headroom, unevictable_budget, visible;
         uint64_t charged, unevictable, committed;
+        uint64_t yielded;    /* bytes that idle clients were told to give up by sched_gpu_yield() */
         uint64_t quantum_ns; /* the current quantum */
         uint64_t gib_ns;     /* time to move a GiB of memory, out or in */
         uint64_t handoffs;

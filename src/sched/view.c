@@ -62,6 +62,7 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
                 .charged = g->charged,
                 .unevictable = g->unevictable,
                 .committed = g->committed,
+                .yielded = g->yielded,
                 .quantum_ns = s->config.quantum_ns ? s->config.quantum_ns : g->quantum_ns,
                 .gib_ns = gpu_move_ns(g, GIB),
                 .handoffs = g->handoffs,

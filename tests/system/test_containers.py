@@ -2,15 +2,16 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
 
 import others
 import wireclient
-from others import as_user
-from test_users import ALICE, BOB, GROUP, a_client_of_each, ask, machine, shared_daemon  # noqa: F401 (fixtures)
-from world import NO_PID_NAMESPACES
+from others import SCRIPTS, as_user
+from test_users import ALICE, BOB, EVE, GROUP, NO_USER_NAMESPACES, a_client_of_each, ask, machine, shared_daemon  # noqa: F401 (fixtures)
+from world import NO_PID_NAMESPACES, wait_for
 
 pytestmark = others.needed
 
@@ -63,3 +64,27 @@ def test_a_uid_that_root_of_a_container_has_taken_has_no_rights_outside(machine,
             assert json.loads(paused.stdout) == {"name": "inside", "already": False}
         finally:
             inside.end()
+
+
+def test_notes_from_a_container_do_not_count(machine):  # noqa: F811
+    """A user has thousands of uids in a user namespace, and could be another user with each note."""
+    os.chmod(machine.root, 0o777)
+    unshare = ["unshare", "--user", "--map-root-user"]
+    if machine.run_as(EVE, [*unshare, "true"]).returncode:
+        pytest.skip(NO_USER_NAMESPACES)
+    alice = machine.user(ALICE, "hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    alice.await_event("filled")
+    status = machine.status_of(machine.home(ALICE))
+    uuid = status["gpus"][0]["uuid"].removeprefix("GPU-").replace("-", "")
+    for uid, prefix in (EVE, unshare), (BOB, ()):
+        done = machine.run_as(uid, [*prefix, sys.executable, os.path.join(SCRIPTS, "notes.py"), "sublet-daemon/" + status["instance"],
+                                    uuid, "0", "100"])
+        assert done.returncode == 0 and int(done.stdout) >= 100, done
+
+    def log():
+        with open(machine.path(f"home-{ALICE}/subletd.log"), encoding="utf-8") as f:
+            return f.read()
+
+    wait_for(lambda: f"a program of user {BOB}, under another daemon" in log(), 20, "Bob's notes", report=log)
+    assert f"a program of user {EVE}, under another daemon" not in log(), "Eve's came before them"
+    alice.finish()

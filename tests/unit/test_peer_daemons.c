@@ -274,6 +274,53 @@ static void a_busy_client_keeps_its_memory_and_its_turn(void **state)
         assert_false(now.revoked);
 }
 
+/* Says every second for so long that somebody waits for 64 MiB. taken: the memory that is given is
+ * taken. Returns what the client has lost. */
+static uint64_t claim(unsigned seconds, bool taken)
+{
+        for (unsigned i = 0; i < seconds; i++) {
+                say(64 * MIB);
+                tick(NSEC_PER_SEC);
+                use(now.limit);
+                if (taken)
+                        foreign(8 * GIB - now.limit);
+        }
+        return 8 * GIB - now.limit;
+}
+
+static void memory_that_nobody_takes_is_given_ever_less_often(void **state)
+{
+        uint64_t lost;
+
+        join();
+        now.ns += 60 * NSEC_PER_SEC;
+        lost = claim(25, false);
+        assert_true(lost >= 7 * 64 * MIB && lost <= 9 * 64 * MIB);
+        assert_int_equal(claim(50, false), lost);             /* it rests */
+        assert_true(claim(30, false) >= lost * 2 - 64 * MIB); /* and is followed again */
+        lost = claim(0, false);
+        assert_int_equal(claim(110, false), lost); /* the rest is longer now */
+        assert_true(claim(3600, false) <= lost + 6 * 8 * 64 * MIB);
+}
+
+static void memory_that_is_taken_is_given_for_as_long_as_it_is_needed(void **state)
+{
+        join();
+        now.ns += 60 * NSEC_PER_SEC;
+        assert_true(claim(180, true) >= 59 * 64 * MIB);
+}
+
+static void a_user_who_stays_silent_for_a_while_has_his_rest_all_the_same(void **state)
+{
+        uint64_t lost;
+
+        join();
+        now.ns += 60 * NSEC_PER_SEC;
+        lost = claim(22, false);
+        tick(30 * NSEC_PER_SEC);
+        assert_int_equal(claim(20, false), lost);
+}
+
 static void malformed_needs_and_needs_for_other_cards_are_ignored(void **state)
 {
         struct packet m = need_of(GIB);
@@ -374,6 +421,9 @@ int main(void)
                 PEER_TEST(a_need_that_is_not_repeated_expires),
                 PEER_TEST(a_need_beyond_all_bounds_moves_all_memory_of_an_idle_client),
                 PEER_TEST(a_busy_client_keeps_its_memory_and_its_turn),
+                PEER_TEST(memory_that_nobody_takes_is_given_ever_less_often),
+                PEER_TEST(memory_that_is_taken_is_given_for_as_long_as_it_is_needed),
+                PEER_TEST(a_user_who_stays_silent_for_a_while_has_his_rest_all_the_same),
                 PEER_TEST(malformed_needs_and_needs_for_other_cards_are_ignored),
                 PEER_TEST(a_user_that_has_used_its_time_is_ignored),
                 PEER_TEST(the_bytes_that_a_client_waits_for_are_sent_each_period),

@@ -1,6 +1,6 @@
 /* peer_daemons.c: owns the messages between this daemon and the others on its cards. Must never
- * believe more of a message than that a program of its sender's user waits for bytes, and never
- * take a byte for it from a client that is not idle. */
+ * believe more of a message than that a program of its sender's user waits for bytes, nor for long
+ * if nobody takes them, and never take a byte for it from a client that is not idle. */
 #include "daemon/net/peer_daemons.h"
 
 #include <errno.h>
@@ -24,10 +24,16 @@
 #define NEED_VERSION 1
 #define NAME_PREFIX  "sublet-daemon/"
 #define NAMES_MAX    64                 /* peer daemons that are told */
-#define NEEDS_MAX    4                  /* needs kept for one card, one for each user */
+#define NEEDS_MAX    16                 /* needs kept for one card, one for each user */
 #define BELIEF_NS    (3 * NSEC_PER_SEC) /* a need that is not repeated for this long is over */
 #define YIELD_NS     (3 * NSEC_PER_SEC) /* shortest time between two requests to idle clients */
 #define VAIN_NS      (10 * NSEC_PER_SEC)
+/* Memory that was given to a need has to be taken within TAKE_NS, in which the slowest bus empties
+ * a large card. Otherwise the need is not followed for REST_NS, then for twice as long, and so
+ * on. */
+#define TAKE_NS      (20 * NSEC_PER_SEC)
+#define REST_NS      (60 * NSEC_PER_SEC)
+#define REST_MOST_NS (16 * REST_NS)
 
 /* One message; sender and receiver run on one machine. */
 struct packet {
@@ -40,7 +46,10 @@ _Static_assert(sizeof(struct packet) == 32, "as docs/protocol.md says");
 struct need {
         uid_t uid;
         uint64_t bytes;
-        uint64_t heard_ns; /* when the need was last heard; 0: the entry is unused */
+        uint64_t heard_ns;         /* when the need was last heard; 0: the entry is unused */
+        uint64_t yielded, foreign; /* figures of the card before memory was given to the need */
+        uint64_t given_ns; /* when memory was first given that nobody has taken; 0: none was */
+        uint64_t rest_ns;  /* how long the need is not followed if nobody takes it */
 };
 
 struct peer_daemons {
@@ -164,14 +173,44 @@ static bool is_believed(const struct need *n, uint64_t now)
         return n->heard_ns && now - n->heard_ns <= BELIEF_NS;
 }
 
+static void begin_need(struct need *n, const struct sched_gpu_view *v, uint64_t rest_ns)
+{
+        n->yielded = v->yielded;
+        n->foreign = v->foreign;
+        n->given_ns = 0;
+        n->rest_ns = rest_ns;
+}
+
+/* True if idle clients are to give way to the need: nothing was given to it, or what was given has
+ * been taken, or may still be. Half of it is enough, because other foreign memory may go. */
+static bool is_followed(struct need *n, const struct sched_gpu_view *v, uint64_t now)
+{
+        const uint64_t given = sub_sat(v->yielded, n->yielded);
+        const uint64_t taken = sub_sat(v->foreign, n->foreign);
+
+        if (given && !n->given_ns)
+                n->given_ns = now;
+        if (!given || taken > MIN(given, n->bytes) / 2)
+                begin_need(n, v, given ? REST_NS : n->rest_ns);
+        else if (now - n->given_ns > TAKE_NS + n->rest_ns)
+                begin_need(n, v, MIN(2 * n->rest_ns, REST_MOST_NS));
+        return !n->given_ns || now - n->given_ns <= TAKE_NS;
+}
+
 static void give_way(struct server *s, unsigned gpu)
 {
         __typeof__(s->peer_daemons->cards[0]) *card = &s->peer_daemons->cards[gpu];
         uint64_t now = clock_now_ns(), bytes = 0;
+        struct sched_gpu_view v;
 
-        for (unsigned i = 0; i < NEEDS_MAX; i++)
-                if (is_believed(&card->needs[i], now))
-                        bytes = MAX(bytes, card->needs[i].bytes);
+        if (sched_gpu_view(s->sched, gpu, &v) < 0)
+                return;
+        for (unsigned i = 0; i < NEEDS_MAX; i++) {
+                struct need *n = &card->needs[i];
+
+                if (is_believed(n, now) && is_followed(n, &v, now))
+                        bytes = MAX(bytes, n->bytes);
+        }
         if (bytes ? now - card->yielded_ns < YIELD_NS : !card->yields)
                 return;
         if (bytes)
@@ -182,40 +221,54 @@ static void give_way(struct server *s, unsigned gpu)
         event_end(s);
 }
 
-/* Keeps one need for each user and card: a user who sends many messages takes no other user's
- * place. */
-static void keep_need(struct server *s, unsigned gpu, uid_t uid, uint64_t bytes, uint64_t now)
+/* Finds the user's entry, or one for him: a user who sends many messages takes no other user's
+ * place, and does not lose his rest. NULL: there is none. */
+static struct need *find_need(struct server *s, unsigned gpu, uid_t uid, uint64_t now)
 {
-        struct need *at = NULL;
+        struct need *unused = NULL;
 
         for (unsigned i = 0; i < NEEDS_MAX; i++) {
                 struct need *n = &s->peer_daemons->cards[gpu].needs[i];
 
-                if (is_believed(n, now) && n->uid == uid) {
-                        n->bytes = bytes;
-                        n->heard_ns = now;
-                        return;
-                }
-                if (!at && !is_believed(n, now))
-                        at = n;
+                if (n->heard_ns && n->uid == uid)
+                        return n;
+                if (!n->heard_ns || now - n->heard_ns > TAKE_NS + n->rest_ns)
+                        unused = n;
         }
-        if (!at)
-                return;
-        *at = (struct need){uid, bytes, now};
-        log_info("GPU %u: a program of user %u, under another daemon, waits for %llu MiB", gpu,
-                 (unsigned)uid, (unsigned long long)(bytes / MIB));
+        if (unused)
+                *unused = (struct need){.uid = uid, .rest_ns = REST_NS};
+        return unused;
 }
 
-static void hear(struct server *s, const struct packet *m, uid_t uid)
+static void keep_need(struct server *s, unsigned gpu, uid_t uid, uint64_t bytes, uint64_t now)
+{
+        struct need *n = find_need(s, gpu, uid, now);
+        struct sched_gpu_view v;
+        bool is_new;
+
+        if (!n || sched_gpu_view(s->sched, gpu, &v) < 0)
+                return;
+        is_new = !is_believed(n, now);
+        if (is_new && !n->given_ns)
+                begin_need(n, &v, n->rest_ns);
+        n->bytes = bytes;
+        n->heard_ns = now;
+        if (is_new)
+                log_info("GPU %u: a program of user %u, under another daemon, waits for %llu MiB",
+                         gpu, (unsigned)uid, (unsigned long long)(bytes / MIB));
+}
+
+static void hear(struct server *s, const struct packet *m, const struct ucred *who)
 {
         uint64_t began = clock_now_ns();
-        struct user *user = users_find(s->users, USERS_UID(uid), began);
+        struct user *user = users_find(s->users, USERS_UID(who->uid), began);
         int gpu = gpus_named(&s->gpus, m->uuid);
 
         /* Needs are repeated, so messages of a user without credit are skipped. */
         if (gpu < 0 || !user || users_credit(user, began) < 0)
                 return;
-        keep_need(s, (unsigned)gpu, uid, m->bytes, began);
+        if (!peer_in_container(who->pid)) /* there a sender could be another user each time */
+                keep_need(s, (unsigned)gpu, who->uid, m->bytes, began);
         users_charge(user, clock_now_ns() - began, clock_now_ns());
 }
 
@@ -246,7 +299,7 @@ static int on_packet(sd_event_source *src, int fd, uint32_t events, void *userda
                     m.magic != NEED_MAGIC || m.version != NEED_VERSION || m.bytes == 0)
                         continue;
                 memcpy(&who, CMSG_DATA(cmsg), sizeof(who));
-                hear(s, &m, who.uid);
+                hear(s, &m, &who);
         }
         return 0;
 }

@@ -173,6 +173,11 @@ static bool same_user_namespace(pid_t pid)
         return n > 0 && n == m && memcmp(theirs, ours, n) == 0;
 }
 
+bool peer_in_container(pid_t pid)
+{
+        return !peer_outside_container(pid) || !same_user_namespace(pid);
+}
+
 ino_t peer_own_container(const struct peer *p)
 {
         return p->container && same_user_namespace(p->pid) && !peer_ended(p->pidfd) ? p->container

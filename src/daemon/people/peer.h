@@ -52,6 +52,9 @@ bool peer_has_right(const struct peer *by, const struct peer *of);
 /* True if the process is in our own pid namespace, not in one below: the kernel shows a uid of a
  * container as the same uid outside, too. */
 bool peer_outside_container(pid_t pid);
+/* True if the process is in a container, or cannot be seen: in a pid namespace below ours or in
+ * another user namespace. There a user has many uids. */
+bool peer_in_container(pid_t pid);
 /* Lets the kernel accept descriptors, or refuse them at the sender's end; connections inherit this
  * from the listening socket. Kernels before Linux 6.16 cannot refuse: see hangup.h. */
 void peer_pass_descriptors(int fd, bool pass);
