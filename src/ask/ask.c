@@ -2,6 +2,7 @@
 #include "ask/ask.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/macros.h"
 
 #define ANSWER_MAX (16u << 20)
@@ -136,10 +138,28 @@ static int read_answer(struct ask_talk *t, json_t **ret)
         return 1;
 }
 
+/* Waits until there is something to read. Each part of an answer may come late, but not each of
+ * many. */
+static int await_more(int fd, uint64_t end_ns)
+{
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int r;
+
+        do {
+                const uint64_t left_ns = sub_sat(end_ns, clock_now_ns());
+
+                r = poll(&p, 1, (int)(left_ns / NSEC_PER_MSEC));
+        } while (r < 0 && errno == EINTR);
+        return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
+}
+
 /* The line ends with a newline or with the connection. */
 int ask_more(struct ask_talk *t, bool wait, json_t **ret_answer)
 {
+        const uint64_t end_ns = clock_now_ns() + ASK_TIMEOUT_S * NSEC_PER_SEC;
+
         for (;;) {
+                int r;
                 char *end;
                 ssize_t n;
 
@@ -152,11 +172,14 @@ int ask_more(struct ask_talk *t, bool wait, json_t **ret_answer)
                         t->text = bigger;
                         t->room = room;
                 }
-                n = recv(t->fd, t->text + t->used, t->room - t->used, wait ? 0 : MSG_DONTWAIT);
-                if (n < 0 && errno == EINTR)
+                r = wait ? await_more(t->fd, end_ns) : 0;
+                if (r < 0)
+                        return r;
+                n = recv(t->fd, t->text + t->used, t->room - t->used, MSG_DONTWAIT);
+                if (n < 0 && (errno == EINTR || (errno == EAGAIN && wait)))
                         continue;
                 if (n < 0 && errno == EAGAIN)
-                        return wait ? -ETIMEDOUT : 0;
+                        return 0;
                 if (n < 0)
                         return -errno;
                 if (n == 0 && t->used == 0)

@@ -206,15 +206,18 @@ static int hold(int folder, uint32_t id, int *ret)
 /* ---- steps ---- */
 
 /* Writes the file and tells the daemon. The daemon reads its files when it starts, so one that is
- * not there is no fault. */
+ * not there is no fault. -EPERM: it refuses; -ETIMEDOUT: it gives no answer that can be read. */
 static int put(const char *dir, int folder, uint32_t id, const char *text, size_t n,
                jobs_reload *reload, char reason[static JOBS_SENTENCE_MAX])
 {
         int r = write_text(folder, id, text, n);
 
-        if (r == 0)
-                r = reload(dir, reason);
-        return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE ? 0 : r;
+        if (r < 0)
+                return r;
+        r = reload(dir, reason);
+        if (r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE)
+                return 0;
+        return r < 0 && r != -EPERM ? -ETIMEDOUT : r;
 }
 
 /* Gives the job its class; if the daemon refuses, without its minimum; if it still refuses, none:

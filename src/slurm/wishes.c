@@ -10,7 +10,10 @@
 #include "base/macros.h"
 #include "base/settings.h"
 #include "base/shares.h"
+#include "base/text.h"
 #include "base/units.h"
+
+#define SHOWN_MAX 61 /* of a user's text in slurmd's log, with the NUL */
 
 static int take_share(struct wishes *w, const char *text)
 {
@@ -52,7 +55,7 @@ static const struct {
 
 static int take(struct wishes *w, char *item, char error[static WISHES_ERROR_MAX])
 {
-        char *value = strchr(item, '='), form[SETTING_FORM_MAX];
+        char *value = strchr(item, '='), form[SETTING_FORM_MAX], shown[SHOWN_MAX];
 
         if (value)
                 *value++ = '\0';
@@ -61,14 +64,15 @@ static int take(struct wishes *w, char *item, char error[static WISHES_ERROR_MAX
                         continue;
                 if (value && wishes_keys[i].take(w, value) == 0)
                         return 0;
-                (void)snprintf(error, WISHES_ERROR_MAX, "--sublet: %s is %s, not '%.60s'", item,
-                               setting_form(wishes_keys[i].like, form), value ? value : "");
+                (void)snprintf(error, WISHES_ERROR_MAX, "--sublet: %s is %s, not '%s'", item,
+                               setting_form(wishes_keys[i].like, form),
+                               text_copy(shown, sizeof(shown), value ? value : ""));
                 return -EINVAL;
         }
         (void)snprintf(error, WISHES_ERROR_MAX,
-                       "--sublet does not know '%.60s'; it takes share, weight, cap and priority, "
+                       "--sublet does not know '%s'; it takes share, weight, cap and priority, "
                        "or off alone",
-                       item);
+                       text_copy(shown, sizeof(shown), item));
         return -EINVAL;
 }
 

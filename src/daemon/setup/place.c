@@ -234,13 +234,15 @@ static void take_given(struct place *p)
                 }
 }
 
-/* Root's programs write there what tenants get. It stays when the daemon ends, for the next one. */
+/* Root's programs write there what tenants get. It stays when the daemon ends, for the next one. A
+ * user who may open the folder could lock it, and so hold up the programs that do before they
+ * write. */
 static void make_config_folder(const char *dir)
 {
         char path[PATH_MAX_HERE];
 
         path_in(dir, PATHS_CONFIG, path);
-        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        if ((mkdir(path, 0700) < 0 && errno != EEXIST) || chmod(path, 0700) < 0)
                 log_warning("cannot make %s: %s", path, strerror(errno));
 }
 

@@ -1,0 +1,263 @@
+"""Slurm's plugin among hostile jobs and beside hostile daemons, without Slurm (programs/spank). The step goes on within
+seconds and with at most one sentence, and another job of the node, the bystander, keeps what it has."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import others
+from others import BUILD
+from wireclient import order
+from world import GENEROUS_S
+
+PROGRAM, PLUGIN, LIBRARY = (os.path.join(BUILD, name) for name in ("programs/spank", "sublet_spank.so", "libsublet.so"))
+pytestmark = pytest.mark.skipif(not os.path.exists(PROGRAM),
+                                reason="this build has no sublet_spank.so; with libslurm-dev, and without a sanitizer, they run")
+WORDS = ("slurm_spank_", "log sublet: ", "log --sublet", "option ", "task ", "LD_PRELOAD ", "SUBLET_DIR ")
+BYSTANDER = 900
+
+
+class Step:
+    """One step of a job. The daemon's directory is `folder`."""
+
+    def __init__(self, folder, job, *words, config="none"):
+        self.folder, self.job = folder, job
+        argv = [PROGRAM, PLUGIN, f"arg=dir={folder}", f"arg=library={LIBRARY}", f"arg=config={os.path.join(folder, config)}", f"job={job}"]
+        self.process = subprocess.Popen([*argv, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env={"PATH": os.environ["PATH"]})
+        self.lines = []
+
+    def _read(self, until):
+        while line := self.process.stdout.readline():
+            self.lines.append(line.decode().rstrip("\n"))
+            if self.lines[-1].startswith(until):
+                return self
+        raise AssertionError((self.process.wait(), self.lines, self.process.stderr.read()))
+
+    def begun(self):
+        """What slurmd sees: no function of the plugin fails, nothing crashes, and each word in the log is the plugin's."""
+        timer = threading.Timer(GENEROUS_S, self.process.kill)
+        timer.start()
+        try:
+            self._read("task ")
+        finally:
+            timer.cancel()
+        assert self.lines[-1] == "task 0"
+        self._check()
+        return self
+
+    def _check(self):
+        assert all(line.startswith(WORDS) for line in self.lines), self.lines
+        assert all(line.endswith(" 0") for line in self.lines if line.startswith("slurm_spank_")), self.lines
+
+    def value(self, name):
+        return next(line.partition(" ")[2] for line in self.lines if line.startswith(name + " "))
+
+    def end(self):
+        out, err = self.process.communicate(timeout=GENEROUS_S)
+        self.lines += out.decode().splitlines()
+        self._check()
+        assert self.process.returncode == 0 and len(self.lines) >= 6
+        return err.decode()
+
+    def text(self):
+        """Returns the text of the job's class."""
+        try:
+            with open(os.path.join(self.folder, "conf.d", f"60-slurm-{self.job}.conf"), encoding="utf-8") as f:
+                return f.read()
+        except FileNotFoundError:
+            return None
+
+
+@contextlib.contextmanager
+def bystander(folder):
+    """A job that was there before, and ends after the others. It notices nothing."""
+    step = Step(folder, BYSTANDER, "option=cap=1G").begun()
+    text = step.text()
+    assert "memory_cap = 1073741824" in text
+    yield step
+    assert step.text() == text
+    assert step.end() == "" and step.text() is None
+    assert os.listdir(os.path.join(folder, "conf.d")) == []
+
+
+def classes(folder):
+    return order(folder, order="reload")["classes"]
+
+
+OPTIONS = ["share=0.5," * 10000, "cap=1\nlog sublet: root\nforged", "\x1b]0;x\x07=1", "\n=\n", "=", ",,,", "off,cap=1G", "share=nan", "share=-1:2",
+           "weight=1e999", "weight=0x1p9", "cap=99999999999999999999G", "cap=-1", "priority=99999999999", "priority=", "\udcff\udcfe=\udc80"]
+
+
+def test_options_that_no_srun_lets_pass_ask_for_nothing(world):
+    """A user can bypass srun, and so its look at the option."""
+    world.start_daemon()
+    with bystander(world.dir):
+        steps = [Step(world.dir, number, f"option={text}") for number, text in enumerate(OPTIONS, 1)]
+        for step in steps:
+            step.begun()
+            assert sum("log --sublet" in line for line in step.lines) == 1, step.lines
+            assert step.value("option") == "0" and step.value("LD_PRELOAD") == LIBRARY
+            assert "memory_cap" not in step.text() and "priority = 0" in step.text()
+        assert classes(world.dir) == 1 + len(steps)
+        for step in steps:
+            assert step.end() == ""
+
+
+def test_hostile_environments_and_numbers_concern_one_job(world):
+    world.start_daemon()
+    with open(os.path.join(world.dir, "accounts"), "w", encoding="utf-8") as f:
+        os.chmod(f.name, 0o644)
+        f.write("[account physics]\nminimum_most = 10%\n")
+    with bystander(world.dir):
+        steps = [
+            Step(world.dir, 1, "option=", "env=LD_PRELOAD=" + "/x/evil.so:" * 10000),
+            Step(world.dir, 2, "option=", "env=LD_PRELOAD= : ::"),
+            Step(world.dir, 3, "option=", "env=LD_PRELOAD=libsublet.so:/x/libsublet.so", "env=SUBLET_DIR=/x/evil", "env=NOTHING"),
+            Step(world.dir, 4, "option=", "account=x\n[class all]\nuser = 0-4294967294\nmemory_cap = 1MiB", config="accounts"),
+            Step(world.dir, 5, "option=", "account=" + "\x1b[31m" * 10000, config="accounts"),
+            Step(world.dir, 6, "option=", "uid=4294967295"),
+            Step(world.dir, 4294967295, "option="),
+        ]
+        for step in steps:
+            step.begun()
+            assert step.value("LD_PRELOAD").startswith(LIBRARY) and step.value("SUBLET_DIR") == world.dir
+            assert step.text().count("\n[") == 1 and step.text().replace("\n", "").isprintable()
+        assert steps[1].value("LD_PRELOAD") == steps[2].value("LD_PRELOAD") == LIBRARY
+        extern = Step(world.dir, 7, "option=", "step=4294967292").begun()  # Slurm's own step, which runs no program of the user
+        assert extern.text() is None and extern.value("LD_PRELOAD") == ""
+        assert classes(world.dir) == 1 + len(steps)
+        for step in (*steps, extern):
+            assert step.end() == ""
+
+
+def test_an_administrators_file_that_cannot_be_read_gives_the_defaults(world):
+    world.start_daemon()
+    files = {"garbage": os.urandom(4096), "long": b"[default]\n" + b"x" * (1 << 20), "nul": b"[default]\0minimum_most = 90%\n",
+             "many": b"".join(b"[account %d]\nmaximum = 50%%\n" % n for n in range(5000))}
+    for name, text in files.items():
+        with open(os.path.join(world.dir, name), "wb") as f:
+            os.chmod(f.name, 0o644)
+            f.write(text)
+    os.mkfifo(os.path.join(world.dir, "fifo"))
+    with bystander(world.dir):
+        steps = [Step(world.dir, n, "option=share=0.9", config=name) for n, name in enumerate((*files, "fifo", "conf.d"), 1)]
+        for step in steps:
+            step.begun()
+            assert "minimum" not in step.text() and "maximum = 100.0%" in step.text()
+        for step in steps:
+            assert "gets a minimum of 0% instead of 90%" in step.end()
+
+
+@others.needed
+def test_a_user_cannot_lock_what_the_plugin_locks(world):
+    world.start_daemon("--shared")
+    for path in world.root, world.dir:
+        os.chmod(path, 0o755)  # as /run/sublet
+    hold = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX); print('locked', flush=True); input()"
+    with bystander(world.dir):
+        p = subprocess.Popen([*others.as_user(others.NOBODY), sys.executable, "-c", hold, os.path.join(world.dir, "conf.d")],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert p.stdout.readline() == "" and "Permission denied" in p.stderr.read()
+            step = Step(world.dir, 1, "option=").begun()
+            assert step.text() and step.end() == ""
+        finally:
+            p.communicate()
+
+
+# ---- daemons ----
+
+
+def good(s):
+    s.sendall(b'{"classes":1,"restart":[]}\n')
+
+
+def never(s):
+    s.recv(1)  # until the plugin gives up
+
+
+def drips(s):
+    gone = threading.Event()
+    while not gone.wait(0.2):
+        s.sendall(b"{")
+
+
+def floods(s):
+    while True:
+        s.sendall(b"x" * (1 << 20))
+
+
+def says(text):
+    def say(s):
+        s.sendall(text)
+
+    return say
+
+
+DAEMONS = {
+    "never answers": (never, "does not answer"), "drips": (drips, "does not answer"), "floods": (floods, "does not answer"),
+    "hangs up": (lambda s: None, ""), "garbage": (says(os.urandom(2000) + b"\n"), "does not answer"),
+    "a list": (says(b"[]\n"), "does not answer"), "half": (says(b'{"classes":'), "does not answer"),
+    "deep": (says(b"[" * 100000 + b"\n"), "does not answer"), "wrong types": (says(b'{"error":7,"classes":"x"}\n'), ""),
+    "an escape": (says(json.dumps({"error": "\x1b[31m" + "x" * 5000}).encode() + b"\n"), "the daemon refuses them: ?[31mxxx"),
+}
+
+
+class FakeDaemon:
+    """Answers each connection as `habit` says, and later ones as it says then."""
+
+    def __init__(self, folder):
+        os.makedirs(os.path.join(folder, "conf.d"), 0o700)
+        self.habit = good
+        self.listening = socket.socket(socket.AF_UNIX)
+        self.listening.bind(os.path.join(folder, "control.sock"))
+        self.listening.listen(8)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                s, _ = self.listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(s, self.habit), daemon=True).start()
+
+    @staticmethod
+    def _serve(s, habit):
+        with contextlib.suppress(OSError), s:
+            while not s.recv(4096).endswith(b"\n"):
+                pass
+            habit(s)
+
+    def close(self):
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+
+
+def test_a_daemon_that_answers_wrongly_or_never_holds_up_one_step_for_seconds(world):
+    """All at the same time, because two of them cost the plugin's patience."""
+    with contextlib.ExitStack() as stack:
+        steps = {}
+        for number, (name, (habit, _)) in enumerate(DAEMONS.items()):
+            folder = world.path(str(number))
+            d = FakeDaemon(folder)
+            stack.callback(d.close)
+            stack.enter_context(bystander(folder))
+            stack.callback(setattr, d, "habit", good)  # before the bystander ends
+            d.habit = habit
+            steps[name] = (d, Step(folder, 1, "option=cap=2G"))
+        for name, (d, step) in steps.items():
+            step.begun()
+            assert step.value("LD_PRELOAD") == LIBRARY, (name, "the job runs under sublet")
+            d.habit = good
+            refused = "refuses" in DAEMONS[name][1]
+            assert (step.text() is None) == refused, name
+            said = step.end()
+            assert DAEMONS[name][1] in said and said.count("\n") == bool(DAEMONS[name][1]) and "\x1b" not in said, (name, said)
