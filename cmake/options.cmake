@@ -2,7 +2,7 @@
 
 option(SUBLET_DAEMON "subletd (needs libsystemd, inih, jansson)" ON)
 option(SUBLET_CLI "sublet, the command line (needs jansson)" ON)
-option(SUBLET_KUBERNETES "sublet-device-plugin (needs libsystemd, jansson, grpc, protobuf-c, curl) sublet-webhook (gnutls, jansson, libmicrohttpd) and sublet-extender (both, and what sublet-pairing needs)" ON)
+option(SUBLET_KUBERNETES "sublet-device-plugin (needs libsystemd, jansson, grpc, protobuf-c, curl) sublet-webhook (gnutls, jansson, libmicrohttpd, libsystemd) and sublet-extender (both, and what sublet-pairing needs)" ON)
 option(SUBLET_SLURM "Slurm's plugin (needs inih, jansson; libslurm-dev for the plugin itself)" ON)
 option(SUBLET_PAIRING "sublet-pairing (needs jansson, libxgboost, LEMON and a compiler for C++)" ON)
 option(SUBLET_SIM "the simulated driver and NVML" ON)

@@ -1,7 +1,10 @@
-/* standard.h: the standard descriptors of a program of ours. */
+/* standard.h: the descriptors of a program of ours: the standard ones, and how many there may be.
+ */
 #pragma once
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed. Otherwise a file or socket
@@ -15,4 +18,17 @@ static inline void standard_open(void)
                 continue;
         if (fd >= 0)
                 (void)close(fd);
+}
+
+/* Lets the process have so many descriptors, or as many as its hard limit allows. 0 or -errno. */
+static inline int standard_allow(unsigned descriptors)
+{
+        struct rlimit rl;
+
+        if (getrlimit(RLIMIT_NOFILE, &rl) < 0)
+                return -errno;
+        if (rl.rlim_cur >= descriptors)
+                return 0;
+        rl.rlim_cur = rl.rlim_max < descriptors ? rl.rlim_max : descriptors;
+        return setrlimit(RLIMIT_NOFILE, &rl) < 0 ? -errno : 0;
 }

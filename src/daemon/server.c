@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <systemd/sd-daemon.h>
@@ -19,6 +18,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/standard.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "daemon/people/hangup.h"
@@ -307,18 +307,6 @@ static int add_sources(struct server *s)
 
 /* ---- start and end ---- */
 
-static void raise_descriptor_limit(const struct config *c)
-{
-        struct rlimit rl;
-        rlim_t wanted = 6ul * c->sched.clients_max + DESCRIPTORS_RESERVE;
-
-        if (getrlimit(RLIMIT_NOFILE, &rl) < 0 || rl.rlim_cur >= wanted)
-                return;
-        rl.rlim_cur = MIN(wanted, rl.rlim_max);
-        if (setrlimit(RLIMIT_NOFILE, &rl) < 0)
-                log_info("descriptor limit stays as it is: %s", strerror(errno));
-}
-
 static uint64_t host_budget(const struct config *c, uint64_t before)
 {
         struct host_memory m;
@@ -372,7 +360,9 @@ static int server_open(struct server *s)
         bool was_busy = place_was_busy(s->place, &promised);
         int r;
 
-        raise_descriptor_limit(s->config);
+        r = standard_allow(6 * s->config->sched.clients_max + DESCRIPTORS_RESERVE);
+        if (r < 0)
+                log_info("descriptor limit stays as it is: %s", strerror(-r));
         do {
                 if (getrandom(&s->instance, sizeof(s->instance), 0) != sizeof(s->instance))
                         return -EIO;

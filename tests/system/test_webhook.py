@@ -340,7 +340,7 @@ def test_one_connection_carries_many_reviews(served):
 
 def test_a_thousand_reviews_at_once_are_all_answered(webhook):
     reviews = [review_of(pod(container(gpus=str(n)), labels=YES)) for n in range(1000)]
-    answers = ask_at_once(webhook, [json.dumps(r).encode() for r in reviews])
+    answers = ask_at_once(webhook, [json.dumps(r).encode() for r in reviews], connecting=64)
     for n, (review, answer) in enumerate(zip(reviews, answers)):
         before = review["request"]["object"]
         assert patched(before, response_to(review, answer)) == with_gpus(before, str(n))
@@ -401,6 +401,25 @@ def test_more_idle_connections_than_there_are_keep_nobody_out(webhook):
         assert patch_of(webhook.review(review))
     for c in idle:
         c.close()
+
+
+def test_with_a_client_ca_only_its_clients_may_ask_and_all_may_probe(tmp_path, authority):
+    w = Webhook(tmp_path, ["--client-ca", str(authority.certificate)], authority)
+    try:
+        text = json.dumps(review_of(pod(container(gpus="1"), labels=YES)))
+        assert w.ask("POST", "/mutate", text) == (403, b"the webhook answers only clients with a certificate that its "
+                                                       b"--client-ca has signed for clients\n")
+        assert w.ask("GET", "/healthz") == (200, b"ok\n")
+        w.context.load_cert_chain(*authority.sign(purpose="clientAuth"))
+        assert w.ask("POST", "/mutate", text)[0] == 200
+    finally:
+        w.close()
+
+
+def test_a_request_may_name_the_whole_address(served):
+    assert served.ask("GET", "https://sublet-webhook.sublet-system.svc/healthz") == (200, b"ok\n")
+    assert served.ask("GET", "HTTP://x:1/readyz")[0] == 200
+    assert served.ask("GET", "http://healthz")[0] == 404
 
 
 # ---- certificates, the end ----
@@ -564,6 +583,13 @@ def test_a_wrong_address_is_told(tmp_path, authority, address, status, sentence)
     assert got.returncode == status and sentence in got.stderr
 
 
+def test_a_client_ca_that_cannot_be_used_is_told(tmp_path, authority):
+    certificate, key = authority.sign()
+    got = subprocess.run([PROGRAM, "--certificate", str(certificate), "--key", str(key), "--client-ca", "/dev/null"],
+                         capture_output=True, text=True, timeout=30, check=False)
+    assert got.returncode == 2 and "/dev/null has no certificate of an authority in it" in got.stderr
+
+
 def test_keys_of_other_kinds_and_both_versions_of_tls_work(tmp_path, authority):
     for kind in (("rsa:2048",), ("ed25519",)):
         folder = tmp_path / kind[0].split(":")[0]
@@ -587,7 +613,7 @@ def test_the_manual_page_has_every_option():
         text = f.read().replace("\\-", "-")
     said = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, timeout=20, check=True).stdout
     options = re.findall(r"^  (--[a-z-]+)", said, re.M)
-    assert len(options) == 8 and all(re.search(rf"^\.B {o}\b", text, re.M) for o in options)
+    assert len(options) == 9 and all(re.search(rf"^\.B {o}\b", text, re.M) for o in options)
     if shutil.which("groff"):
         done = subprocess.run(["groff", "-man", "-ww", "-z", page], capture_output=True, text=True, timeout=20, check=False)
         assert done.stderr == ""

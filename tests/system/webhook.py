@@ -217,9 +217,10 @@ async def _one(webhook, path, text, gate, timeout):
         writer.close()
 
 
-def ask_at_once(webhook, texts, path="/mutate", timeout=600):
-    """Sends all texts at the same time, each over a connection of its own. Returns the answers in order."""
+def ask_at_once(webhook, texts, path="/mutate", timeout=600, connecting=None):
+    """Sends all texts at the same time, each over a connection of its own. Returns the answers in order. connecting: at
+    most so many handshakes at once, because the webhook ends connections whose handshakes this process is slow to do."""
     async def all_of_them():
-        gate = asyncio.Semaphore(len(texts))
+        gate = asyncio.Semaphore(connecting or len(texts))
         return await asyncio.gather(*(_one(webhook, path, text, gate, timeout) for text in texts))
     return asyncio.run(all_of_them())

@@ -10,8 +10,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <microhttpd.h>
-
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,6 +19,7 @@
 #include "daemon/people/peer.h"
 #include "daemon/setup/address.h"
 #include "daemon/state/server.h"
+#include "http/http.h"
 
 #define CONNECTIONS_MAX 8
 #define TIMEOUT_S       10u     /* without a byte in either direction */
@@ -46,7 +45,8 @@ struct endpoint {
         struct sockaddr_storage address;
         int fd;
         bool named; /* the socket's name in the file system is ours */
-        sd_event_source *listen, *io, *timer;
+        sd_event_source *listen;
+        struct http_loop *loop;
         struct connection *connections; /* the newest first */
         struct answer answers[EXPOSITION_FORMATS];
 };
@@ -126,33 +126,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *c, cons
                  : refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, "there is no memory for the metrics\n");
 }
 
-/* ---- the loop ---- */
-
-/* Lets MHD do what is ready, and sets the timer to its next deadline. */
-static void run(struct endpoint *e)
-{
-        MHD_UNSIGNED_LONG_LONG ms;
-
-        (void)MHD_run(e->http);
-        if (MHD_get_timeout(e->http, &ms) == MHD_YES) {
-                (void)sd_event_source_set_time_relative(e->timer, ms * 1000);
-                (void)sd_event_source_set_enabled(e->timer, SD_EVENT_ONESHOT);
-        } else {
-                (void)sd_event_source_set_enabled(e->timer, SD_EVENT_OFF);
-        }
-}
-
-static int on_ready(sd_event_source *src, int fd, uint32_t events, void *userdata)
-{
-        run(userdata);
-        return 0;
-}
-
-static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
-{
-        run(userdata);
-        return 0;
-}
+/* ---- connections ---- */
 
 static int socket_of(struct MHD_Connection *c)
 {
@@ -232,7 +206,6 @@ static int on_connect(sd_event_source *src, int fd, uint32_t events, void *userd
         }
         make_place(e);
         (void)MHD_add_connection(e->http, c, (struct sockaddr *)&from, size); /* it closes c */
-        run(e);
         return 0;
 }
 
@@ -296,8 +269,6 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *userdata, const c
 
 static int start_http(struct endpoint *e)
 {
-        const union MHD_DaemonInfo *info;
-        sd_event *event = e->server->event;
         int r;
 
         e->http = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0,
@@ -306,15 +277,12 @@ static int start_http(struct endpoint *e)
                                    MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
                                    MHD_OPTION_CONNECTION_LIMIT, 2u * CONNECTIONS_MAX,
                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_MAX, MHD_OPTION_END);
-        info = e->http ? MHD_get_daemon_info(e->http, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-        if (!info)
+        if (!e->http)
                 return -ENOMEM;
-        if ((r = sd_event_add_io(event, &e->io, info->epoll_fd, EPOLLIN, on_ready, e)) < 0 ||
-            (r = sd_event_add_time_relative(event, &e->timer, CLOCK_MONOTONIC, 0, 1, on_timer, e)) <
-                    0 ||
-            (r = sd_event_add_io(event, &e->listen, e->fd, EPOLLIN, on_connect, e)) < 0)
+        r = http_loop_new(e->server->event, e->http, &e->loop);
+        if (r < 0)
                 return r;
-        return sd_event_source_set_enabled(e->timer, SD_EVENT_OFF);
+        return sd_event_add_io(e->server->event, &e->listen, e->fd, EPOLLIN, on_connect, e);
 }
 
 int endpoint_open(struct server *s, const char *address, struct endpoint **ret,
@@ -347,8 +315,7 @@ void endpoint_free(struct endpoint *e)
         if (!e)
                 return;
         (void)sd_event_source_disable_unref(e->listen);
-        (void)sd_event_source_disable_unref(e->io);
-        (void)sd_event_source_disable_unref(e->timer);
+        http_loop_free(e->loop);
         if (e->http)
                 MHD_stop_daemon(e->http); /* closes all connections */
         for (unsigned i = 0; i < EXPOSITION_FORMATS; i++)

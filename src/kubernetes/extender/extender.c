@@ -146,15 +146,6 @@ static int on_warm(sd_event_source *source, uint64_t usec, void *userdata)
         return jobs_warm(e->answer.jobs) > 0 ? again(source, WARM_USEC) : 0;
 }
 
-/* Called when the loop's descriptor can be read. */
-static void turn(void *userdata)
-{
-        struct extender *e = userdata;
-
-        while (sd_event_run(e->loop, 0) > 0)
-                ;
-}
-
 /* ---- what is served ---- */
 
 _Static_assert(ANSWER_ERROR_MAX <= REQUESTS_ERROR_MAX, "a sentence would be cut");
@@ -190,16 +181,13 @@ static int serve(struct extender *e, const struct server_options *o,
                 .many = "requests",
                 .paths = "/filter, /prioritize, /healthz and /readyz",
                 .body_max_mib = 16, /* some thousand nodes as they are, or far more names */
-                .room_mib = 16,
                 .doors = doors,
                 .n_doors = ARRAY_SIZE(doors),
                 .not_ready = not_ready,
                 .userdata = &e->answer,
         };
-        const struct server_beside beside = {
-                .fd = sd_event_get_fd(e->loop), .turn = turn, .userdata = e};
 
-        return server_run(o, &service, &beside, error);
+        return server_run(e->loop, o, &service, error);
 }
 
 /* ---- the whole ---- */

@@ -1,5 +1,5 @@
-/* requests.c: owns the paths, the bodies and the room for them. Must never hold more of them in
- * memory than its bounds allow, and never answer a request twice. */
+/* requests.c: owns the paths, the bodies and the memory for them. Must never hold more than the
+ * first bytes of each body and all of one, and never answer a request twice. */
 #include "kubernetes/serve/requests.h"
 
 #include <errno.h>
@@ -11,35 +11,40 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "http/http.h"
 
 #define SMALL_BYTES  (32u << 10) /* taken without waiting: so much for each connection */
 #define TRIM_BYTES   (256u << 10)
 #define SENTENCE_MAX 512
+/* For a large body while others wait. The API server gives up after 3 s. */
+#define LARGE_NS (2 * NSEC_PER_SEC)
 
-enum state { TAKING, WAITING, BUSY, ANSWERED };
+enum state { TAKING, WAITING, BUSY, ANSWERED, ABANDONED };
 
 struct request {
         struct requests *all;
-        struct MHD_Connection *connection;
+        struct client *client;
         struct request *next; /* of those that wait, or that are busy */
         enum state state;
         const struct requests_door *door;
-        bool woken; /* MHD calls once more as at the beginning, without data */
         bool too_large;
         char *body;
         size_t length; /* as announced; 0: in chunks */
-        size_t size, allocated, room;
+        size_t size, allocated;
 };
 
 struct requests {
         const struct requests_service *service;
-        size_t body_max, room, room_used;
-        struct request *first; /* that waits */
+        size_t body_max;
+        struct request *large; /* whose body may be large; NULL: nobody's is */
+        uint64_t large_since_ns;
+        struct request *first; /* that waits for that */
         struct request *busy;  /* the first of those whose answer is to be tried again */
-        bool ending;
+        bool resumed, ending;
 };
 
 struct requests *requests_new(const struct requests_service *service)
@@ -48,8 +53,7 @@ struct requests *requests_new(const struct requests_service *service)
 
         if (r)
                 *r = (struct requests){.service = service,
-                                       .body_max = (size_t)service->body_max_mib << 20,
-                                       .room = (size_t)service->room_mib << 20};
+                                       .body_max = (size_t)service->body_max_mib << 20};
         return r;
 }
 
@@ -102,7 +106,7 @@ static int say(struct request *q, unsigned status, const char *format, ...)
         va_end(args);
         if (asprintf(&line, "%s\n", sentence) < 0)
                 return -EIO;
-        return send_text(q->all, q->connection, status, line, "text/plain");
+        return send_text(q->all, q->client->mhd, status, line, "text/plain");
 }
 
 static int say_too_large(struct request *q)
@@ -112,6 +116,126 @@ static int say_too_large(struct request *q)
         return say(q, MHD_HTTP_CONTENT_TOO_LARGE, "%s has at most %u MiB", s->one, s->body_max_mib);
 }
 
+/* ---- requests that wait ---- */
+
+static void hold(struct request *q, enum state state, struct request **link)
+{
+        q->state = state;
+        q->next = *link;
+        *link = q;
+        clients_set_phase(q->client, CLIENT_HELD, clock_now_ns());
+        MHD_suspend_connection(q->client->mhd);
+}
+
+/* MHD calls again with what was not taken. */
+static void let_go(struct request **link, enum state state)
+{
+        struct request *q = *link;
+
+        *link = q->next;
+        q->state = state;
+        clients_set_phase(q->client, CLIENT_ASKS, clock_now_ns());
+        MHD_resume_connection(q->client->mhd);
+        q->all->resumed = true;
+}
+
+/* Returns the link to the request; to NULL: it is not in this list. */
+static struct request **find(struct request **list, const struct request *q)
+{
+        while (*list && *list != q)
+                list = &(*list)->next;
+        return list;
+}
+
+void requests_retry(struct requests *r)
+{
+        while (r->busy)
+                let_go(&r->busy, TAKING);
+}
+
+bool requests_any_busy(const struct requests *r)
+{
+        return r->busy != NULL;
+}
+
+bool requests_any_resumed(struct requests *r)
+{
+        const bool any = r->resumed;
+
+        r->resumed = false;
+        return any;
+}
+
+void requests_abandon(struct request *q)
+{
+        if (q && (q->state == WAITING || q->state == BUSY))
+                let_go(find(q->state == BUSY ? &q->all->busy : &q->all->first, q), ABANDONED);
+}
+
+/* ---- large bodies ---- */
+
+static void set_large(struct requests *r, struct request *q)
+{
+        r->large = q;
+        r->large_since_ns = clock_now_ns();
+}
+
+/* Returns whether this body may be large. If not, its request waits until it may. */
+static bool may_be_large(struct request *q)
+{
+        struct requests *r = q->all;
+
+        if (!r->large)
+                set_large(r, q);
+        if (r->large != q)
+                hold(q, WAITING, find(&r->first, NULL));
+        return r->large == q;
+}
+
+/* The next one's turn: the first in the line, but peers that kept others waiting come last. */
+static void end_large(struct request *q)
+{
+        struct requests *r = q->all;
+        struct request **next = &r->first;
+
+        if (r->large != q)
+                return;
+        if (q->state == ANSWERED)
+                q->client->peer->slow = false;
+        r->large = NULL;
+        while (*next && (*next)->client->peer->slow)
+                next = &(*next)->next;
+        if (!*next)
+                next = &r->first;
+        if (!*next)
+                return;
+        set_large(r, *next);
+        let_go(next, TAKING);
+}
+
+static void drop_body(struct request *q)
+{
+        free(q->body);
+        q->body = NULL;
+        end_large(q);
+}
+
+struct client *requests_find_slow(struct requests *r, uint64_t now_ns)
+{
+        struct client *slow = r->large ? r->large->client : NULL;
+
+        if (!slow || slow->ended || now_ns < r->large_since_ns + LARGE_NS)
+                return NULL;
+        for (const struct request *q = r->first; q; q = q->next)
+                if (q->client->peer != slow->peer) {
+                        slow->peer->slow = true;
+                        return slow;
+                }
+        return NULL;
+}
+
+/* ---- the course of a request ---- */
+
 static int answer(struct request *q)
 {
         const struct requests_service *s = q->all->service;
@@ -119,79 +243,20 @@ static int answer(struct request *q)
         int r = q->door->answer(q->body ? q->body : "", q->size, s->userdata, &text, error);
 
         if (r == -EBUSY) {
-                q->state = BUSY;
-                q->next = q->all->busy;
-                q->all->busy = q;
-                MHD_suspend_connection(q->connection);
+                hold(q, BUSY, &q->all->busy);
                 return 0;
         }
         q->state = ANSWERED;
+        drop_body(q);
         if (q->size >= TRIM_BYTES)
                 (void)malloc_trim(0); /* a large body leaves much behind */
         if (r == 0)
-                return send_text(q->all, q->connection, MHD_HTTP_OK, text, "application/json");
+                return send_text(q->all, q->client->mhd, MHD_HTTP_OK, text, "application/json");
         if (r == -ENOMEM)
                 return say(q, MHD_HTTP_INTERNAL_SERVER_ERROR, "there is no memory to answer");
         log_debug("refuses %s: %s", s->one, error);
         return say(q, r == -EAGAIN ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_BAD_REQUEST, "%s",
                    error);
-}
-
-/* ---- room for bodies ---- */
-
-static bool has_room(const struct requests *r, size_t bytes)
-{
-        return r->room_used + bytes <= r->room;
-}
-
-/* Lets those at the head of the line in, as long as they fit. */
-static void let_in(struct requests *r)
-{
-        struct request *q;
-
-        while ((q = r->first) && has_room(r, q->room)) {
-                r->first = q->next;
-                r->room_used += q->room;
-                q->state = TAKING;
-                q->woken = true;
-                MHD_resume_connection(q->connection);
-        }
-}
-
-static void take_room(struct request *q, size_t bytes)
-{
-        struct request **last = &q->all->first;
-
-        if (bytes <= SMALL_BYTES)
-                return;
-        q->room = bytes;
-        if (!q->all->first && has_room(q->all, bytes)) {
-                q->all->room_used += bytes;
-                return;
-        }
-        while (*last)
-                last = &(*last)->next;
-        *last = q;
-        q->state = WAITING;
-        MHD_suspend_connection(q->connection);
-}
-
-/* MHD calls again for a connection that is resumed without an answer. */
-void requests_retry(struct requests *r)
-{
-        struct request *q;
-
-        while ((q = r->busy)) {
-                r->busy = q->next;
-                q->next = NULL;
-                q->state = TAKING;
-                MHD_resume_connection(q->connection);
-        }
-}
-
-bool requests_any_busy(const struct requests *r)
-{
-        return r->busy != NULL;
 }
 
 void requests_finish(struct request *q)
@@ -200,56 +265,42 @@ void requests_finish(struct request *q)
 
         if (!q)
                 return;
-        for (link = &q->all->busy; *link && *link != q;)
-                link = &(*link)->next;
+        link = find(&q->all->busy, q);
+        if (!*link)
+                link = find(&q->all->first, q);
         if (*link)
                 *link = q->next;
-        for (link = &q->all->first; *link && *link != q;)
-                link = &(*link)->next;
-        if (*link)
-                *link = q->next;
-        else
-                q->all->room_used -= q->room;
-        let_in(q->all);
-        free(q->body);
+        drop_body(q);
         free(q);
 }
 
-bool requests_waits(const struct request *q)
-{
-        return q->state == WAITING || q->state == BUSY;
-}
-
-/* ---- the course of a request ---- */
-
 static int begin_body(struct request *q)
 {
-        const char *header = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND,
+        const char *header = MHD_lookup_connection_value(q->client->mhd, MHD_HEADER_KIND,
                                                          MHD_HTTP_HEADER_CONTENT_LENGTH);
-        uint64_t length = q->all->body_max; /* in chunks: it may become as large */
+        uint64_t length = 0; /* in chunks: nobody knows */
 
         if (header && units_parse_count(header, &length) < 0)
                 return say(q, MHD_HTTP_BAD_REQUEST, "the Content-Length is no number");
         if (length > q->all->body_max)
                 return say_too_large(q);
-        q->length = header ? (size_t)length : 0;
-        take_room(q, (size_t)length);
+        q->length = (size_t)length;
         return 0;
 }
 
-static int answer_probe(struct request *q, const char *url)
+static int answer_probe(struct request *q, const char *path)
 {
         const struct requests_service *s = q->all->service;
         const char *why = NULL;
 
-        if (strcmp(url, "/readyz") == 0 && q->all->ending)
+        if (strcmp(path, "/readyz") == 0 && q->all->ending)
                 return say(q, MHD_HTTP_SERVICE_UNAVAILABLE, "%s is ending", s->program);
-        if (strcmp(url, "/readyz") == 0 && s->not_ready)
+        if (strcmp(path, "/readyz") == 0 && s->not_ready)
                 why = s->not_ready(s->userdata);
         return why ? say(q, MHD_HTTP_SERVICE_UNAVAILABLE, "%s", why) : say(q, MHD_HTTP_OK, "ok");
 }
 
-static int begin(struct request *q, const char *url, const char *method, bool may_ask)
+static int begin(struct request *q, const char *path, const char *method, bool may_ask)
 {
         const struct requests_service *s = q->all->service;
         const bool get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 ||
@@ -257,7 +308,7 @@ static int begin(struct request *q, const char *url, const char *method, bool ma
         const bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
 
         for (size_t i = 0; i < s->n_doors && !q->door; i++)
-                if (strcmp(url, s->doors[i].path) == 0)
+                if (strcmp(path, s->doors[i].path) == 0)
                         q->door = &s->doors[i];
         if (q->door && !may_ask)
                 return say(q, MHD_HTTP_FORBIDDEN,
@@ -267,23 +318,23 @@ static int begin(struct request *q, const char *url, const char *method, bool ma
         if (q->door)
                 return post ? begin_body(q)
                             : say(q, MHD_HTTP_METHOD_NOT_ALLOWED, "%s are sent with POST", s->many);
-        if (strcmp(url, "/healthz") != 0 && strcmp(url, "/readyz") != 0)
+        if (strcmp(path, "/healthz") != 0 && strcmp(path, "/readyz") != 0)
                 return say(q, MHD_HTTP_NOT_FOUND, "there are %s", s->paths);
-        return get ? answer_probe(q, url)
+        return get ? answer_probe(q, path)
                    : say(q, MHD_HTTP_METHOD_NOT_ALLOWED, "probes ask with GET");
 }
 
-int requests_begin(struct requests *r, struct MHD_Connection *c, const char *url,
-                   const char *method, bool may_ask, struct request **ret)
+int requests_begin(struct requests *r, struct client *client, const char *url, const char *method,
+                   bool may_ask, struct request **ret)
 {
         struct request *q = calloc(1, sizeof(*q));
 
         if (!q)
                 return -EIO;
         q->all = r;
-        q->connection = c;
+        q->client = client;
         *ret = q;
-        return begin(q, url, method, may_ask);
+        return begin(q, http_path(url), method, may_ask);
 }
 
 static int append(struct request *q, const char *data, size_t size)
@@ -293,7 +344,8 @@ static int append(struct request *q, const char *data, size_t size)
                 char *grown;
 
                 /* The length is known, mostly: growing would leave holes. */
-                wanted = q->length ? q->length : MIN(wanted, q->all->body_max);
+                wanted =
+                        q->length && q->all->large == q ? q->length : MIN(wanted, q->all->body_max);
                 grown = q->size + size > wanted ? NULL : realloc(q->body, wanted);
                 if (!grown)
                         return -EIO;
@@ -307,19 +359,21 @@ static int append(struct request *q, const char *data, size_t size)
 
 int requests_take(struct request *q, const char *data, size_t *size)
 {
-        const bool woken = q->woken;
-        size_t got = *size;
+        const size_t got = *size;
 
-        q->woken = false;
-        *size = 0;
-        if (q->state != TAKING || (!got && woken))
+        if (q->state == ABANDONED)
+                return -EIO;
+        if (q->state != TAKING)
                 return 0;
-        if (!got && q->too_large)
-                return say_too_large(q);
         if (!got)
-                return answer(q);
-        /* MHD sends no answer before the body has ended, so the rest is read and dropped. */
-        if (q->size + got > q->all->body_max)
+                return q->too_large ? say_too_large(q) : answer(q);
+        if (q->size + got > q->all->body_max) {
                 q->too_large = true;
+                drop_body(q);
+        }
+        if (!q->too_large && q->size + got > SMALL_BYTES && !may_be_large(q))
+                return 0;
+        *size = 0;
+        /* MHD sends no answer before the body has ended, so the rest is read and dropped. */
         return q->too_large ? 0 : append(q, data, got);
 }

@@ -1,13 +1,16 @@
 /* requests.h: what is done for one request: its body is taken in, within bounds, and answered.
  *
- * Small bodies are taken at once. Larger ones share a bounded room, and wait for it in the order in
- * which they came; MHD suspends them meanwhile. Only the thread that runs MHD may use this. */
+ * The first bytes of each body are taken at once. What a body has beyond them is taken for one
+ * request at a time; the others wait in the order in which they came, and MHD suspends them
+ * meanwhile. Only the thread that runs MHD may use this. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include <microhttpd.h>
+
+#include "kubernetes/serve/clients.h"
 
 #define REQUESTS_ERROR_MAX 256
 
@@ -27,7 +30,6 @@ struct requests_service {
         const char *one, *many; /* what is sent: "a review", "reviews" */
         const char *paths;      /* all of them, with /healthz and /readyz */
         unsigned body_max_mib;  /* of one body */
-        unsigned room_mib;      /* of all large bodies together; at least as much */
         const struct requests_door *doors;
         size_t n_doors;
         /* NULL, or a sentence why the program cannot answer yet. May be NULL: it always can. */
@@ -47,14 +49,20 @@ void requests_end(struct requests *r);
 /* Begins a request, and queues an answer if it cannot be served. may_ask: false: the client may
  * only probe. 0; -EIO: the connection must end. */
 struct request;
-int requests_begin(struct requests *r, struct MHD_Connection *c, const char *url,
-                   const char *method, bool may_ask, struct request **ret);
-/* Takes what came of the body; *size 0: all of it is there, and is answered. 0 or -EIO. */
+int requests_begin(struct requests *r, struct client *client, const char *url, const char *method,
+                   bool may_ask, struct request **ret);
+/* Takes what came of the body, and leaves in *size how much is left to take. *size 0: all of it is
+ * there, and is answered. 0 or -EIO. */
 int requests_take(struct request *q, const char *data, size_t *size);
 /* The request is over, answered or not. NULL is a no-op. */
 void requests_finish(struct request *q);
+/* The client's connection has ended: a request that waits learns of it. NULL is a no-op. */
+void requests_abandon(struct request *q);
 /* Lets those that were busy try again. */
 void requests_retry(struct requests *r);
 bool requests_any_busy(const struct requests *r);
-/* Whether the request waits for something of ours, so that its client is not late. */
-bool requests_waits(const struct request *q);
+/* Whether requests go on since the last call, so that MHD has to run: it does not say so. */
+bool requests_any_resumed(struct requests *r);
+/* Returns the client whose large body keeps those of other peers waiting for too long; NULL: none
+ * does. */
+struct client *requests_find_slow(struct requests *r, uint64_t now_ns);

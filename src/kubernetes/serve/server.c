@@ -1,17 +1,15 @@
-/* server.c: owns the sockets, the loop around MHD, and when a connection has to end. One thread
- * does all: an answer takes less time than a handshake. Must never wait for a client. */
+/* server.c: owns the loop's parts around MHD: who is let in, when a connection has to end, and the
+ * end of the program. One thread does all: an answer takes less time than a handshake. Must never
+ * wait for a client. */
 #include "kubernetes/serve/server.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,129 +19,131 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/standard.h"
+#include "http/http.h"
 #include "kubernetes/serve/certificate.h"
 #include "kubernetes/serve/client_ca.h"
+#include "kubernetes/serve/clients.h"
+#include "kubernetes/serve/socket.h"
 
-/* While all are in use, new clients wait in the socket's queue. */
-#define CONNECTIONS_MAX 256u
-#define QUEUE_MAX       4096
 /* What a connection must hold at most: the header of its request. MHD frees it with the
  * connection. */
-#define MEMORY_MAX 8192ul
-/* From the first byte of a connection or request to its last: no API server waits longer. */
-#define REQUEST_NS (10 * NSEC_PER_SEC)
-/* The API server closes its idle connections after 90 s. If the server were the first, a request
- * that is just being sent would be lost. */
-#define IDLE_NS (120 * NSEC_PER_SEC)
-#define LOOK_MS 500
-#define BUSY_MS 20 /* between two tries of an answer that has to wait */
-
-struct connection {
-        struct connection *next, **link;
-        struct MHD_Connection *mhd;
-        struct certificate *certificate;
-        struct request *request;
-        uint64_t since_ns; /* its request began, or its last one was answered */
-        int fd;
-        bool busy; /* a request is expected, or on its way */
-        bool ended;
-        bool looked, vouched_for; /* whether its certificate was looked at, and was good */
-};
+#define MEMORY_MAX    8192ul
+#define LOOK_USEC     UINT64_C(250000)
+#define BUSY_USEC     UINT64_C(20000) /* between two tries of an answer that has to wait */
+#define ACCEPTS_MAX   64u             /* in one turn of the loop */
+#define FILES_RESERVE 128u            /* descriptors of other things than clients */
 
 struct server {
+        sd_event *event;
         struct MHD_Daemon *http;
+        struct http_loop *http_loop;
         struct requests *requests;
-        struct connection *connections; /* the newest first */
-        unsigned n;
+        struct clients *clients;
+        struct client *starting; /* is being passed to MHD */
         int listen_fd;
-        char *client_ca;              /* NULL: all may ask */
-        uint64_t linger_ns, close_ns; /* when the door closes, once the program ends */
-        bool ending, quiet;           /* quiet: nobody new is let in */
+        char *client_ca; /* NULL: all may ask */
+        uint64_t linger_ns;
+        bool ending, quiet; /* quiet: nobody new is let in */
+        bool scarce;        /* there are no descriptors for new clients */
+        sd_event_source *listen, *look, *busy, *door, *post, *terminated, *interrupted;
 };
 
 /* ---- connections ---- */
 
-static struct connection *of(struct MHD_Connection *c)
-{
-        return MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-}
-
 /* MHD notices the end, and closes. */
-static void end_connection(struct connection *k)
+static void end_client(struct server *s, struct client *k)
 {
-        k->ended = true;
+        clients_end(s->clients, k);
         (void)shutdown(k->fd, SHUT_RDWR);
-}
-
-static void start_connection(struct server *s, struct MHD_Connection *c, void **ret)
-{
-        struct connection *k = calloc(1, sizeof(*k));
-        int fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-
-        *ret = k;
-        if (!k) {
-                (void)shutdown(fd, SHUT_RDWR);
-                return;
-        }
-        certificate_refresh();
-        *k = (struct connection){
-                .next = s->connections,
-                .link = &s->connections,
-                .mhd = c,
-                .certificate = certificate_hold(),
-                .since_ns = clock_now_ns(),
-                .fd = fd,
-                .busy = true,
-        };
-        if (k->next)
-                k->next->link = &k->next;
-        s->connections = k;
-        s->n++;
+        requests_abandon(k->request);
 }
 
 static void on_connection(void *userdata, struct MHD_Connection *c, void **socket_context,
                           enum MHD_ConnectionNotificationCode what)
 {
         struct server *s = userdata;
-        struct connection *k = *socket_context;
+        struct client *k = *socket_context;
 
         if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-                start_connection(s, c, socket_context);
+                k = TAKE_PTR(s->starting);
+                k->mhd = c;
+                certificate_refresh();
+                k->certificate = certificate_hold();
+                *socket_context = k;
                 return;
         }
-        if (!k)
-                return;
-        *k->link = k->next;
-        if (k->next)
-                k->next->link = k->link;
-        s->n--;
         certificate_release(k->certificate);
-        free(k);
+        clients_leave(s->clients, k);
 }
 
-/* Ends connections whose client is late. If all are in use, ends the one that is idle longest. */
-static void look_at_connections(struct server *s)
+/* MHD closes what it does not take. */
+static void let_in(struct server *s)
+{
+        struct client *k;
+
+        while ((k = clients_next(s->clients, clock_now_ns()))) {
+                s->starting = k;
+                (void)MHD_add_connection(s->http, k->fd, (struct sockaddr *)&k->from, k->from_size);
+                if (s->starting)
+                        clients_leave(s->clients, TAKE_PTR(s->starting));
+        }
+}
+
+static void turn_away(struct server *s)
+{
+        struct client *k;
+
+        while ((k = clients_surplus(s->clients))) {
+                (void)close(k->fd);
+                clients_leave(s->clients, k);
+        }
+}
+
+/* Ends connections whose client is late, or in the way of others. */
+static void end_late_ones(struct server *s)
 {
         const uint64_t now = clock_now_ns();
-        struct connection *oldest = NULL;
+        struct client *k;
 
-        for (struct connection *k = s->connections; k; k = k->next) {
-                if (k->ended)
-                        continue;
-                if (k->request && requests_waits(k->request))
-                        k->since_ns = now;
-                if (now - k->since_ns > (k->busy ? REQUEST_NS : s->quiet ? 0 : IDLE_NS))
-                        end_connection(k);
-                else if (!k->busy && (!oldest || k->since_ns < oldest->since_ns))
-                        oldest = k;
-        }
-        if (oldest && s->n >= CONNECTIONS_MAX)
-                end_connection(oldest);
+        while ((k = clients_to_end(s->clients, s->quiet, now)))
+                end_client(s, k);
+        k = requests_find_slow(s->requests, now);
+        if (k)
+                end_client(s, k);
+}
+
+/* Accepts one client. 0 or -errno. */
+static int accept_client(struct server *s)
+{
+        struct sockaddr_storage from = {0};
+        socklen_t size = sizeof(from);
+        int fd = accept4(s->listen_fd, (struct sockaddr *)&from, &size,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd < 0)
+                return -errno;
+        if (!clients_come(s->clients, fd, &from, size, clock_now_ns()))
+                (void)close(fd);
+        turn_away(s);
+        return 0;
+}
+
+static int on_listen(sd_event_source *src, int fd, uint32_t events, void *userdata)
+{
+        struct server *s = userdata;
+        int r = 0;
+
+        for (unsigned n = 0; n < ACCEPTS_MAX && r == 0; n++)
+                r = accept_client(s);
+        /* The socket stays readable. on_look() tries again. */
+        s->scarce = r == -EMFILE || r == -ENFILE || r == -ENOBUFS || r == -ENOMEM;
+        return s->scarce ? sd_event_source_set_enabled(src, SD_EVENT_OFF) : 0;
 }
 
 /* ---- requests ---- */
 
-static bool may_ask(const struct server *s, struct connection *k)
+static bool may_ask(const struct server *s, struct client *k)
 {
         if (s->client_ca && !k->looked)
                 k->vouched_for = client_ca_vouches(
@@ -153,22 +153,23 @@ static bool may_ask(const struct server *s, struct connection *k)
         return !s->client_ca || k->vouched_for;
 }
 
+static struct client *of(struct MHD_Connection *c)
+{
+        return MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
 static enum MHD_Result on_request(void *userdata, struct MHD_Connection *c, const char *url,
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_size, void **request)
 {
         struct server *s = userdata;
-        struct connection *k = of(c);
+        struct client *k = of(c);
         int r;
 
-        if (!k)
-                return MHD_NO;
         if (*request)
                 return requests_take(*request, upload, upload_size) < 0 ? MHD_NO : MHD_YES;
-        if (!k->busy)
-                k->since_ns = clock_now_ns();
-        k->busy = true;
-        r = requests_begin(s->requests, c, url, method, may_ask(s, k), &k->request);
+        clients_set_phase(k, CLIENT_ASKS, clock_now_ns());
+        r = requests_begin(s->requests, k, url, method, may_ask(s, k), &k->request);
         *request = k->request;
         return r < 0 ? MHD_NO : MHD_YES;
 }
@@ -176,89 +177,12 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *c, cons
 static void on_completed(void *userdata, struct MHD_Connection *c, void **request,
                          enum MHD_RequestTerminationCode how)
 {
-        struct connection *k = of(c);
+        struct client *k = of(c);
 
         requests_finish(*request);
         *request = NULL;
-        if (!k)
-                return;
         k->request = NULL;
-        k->busy = false;
-        k->since_ns = clock_now_ns();
-}
-
-/* ---- the sockets ---- */
-
-/* Reads "ADDR:PORT", "[ADDR]:PORT" or ":PORT". 0 or -EINVAL. */
-static int read_address(const char *text, int family, struct addrinfo **ret)
-{
-        const struct addrinfo wanted = {.ai_family = family,
-                                        .ai_socktype = SOCK_STREAM,
-                                        .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
-        const char *colon = strrchr(text, ':');
-        char host[64];
-        size_t length;
-
-        if (!colon || !colon[1])
-                return -EINVAL;
-        length = (size_t)(colon - text);
-        if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
-                text++;
-                length -= 2;
-        }
-        if (length >= sizeof(host))
-                return -EINVAL;
-        memcpy(host, text, length);
-        host[length] = '\0';
-        return getaddrinfo(length ? host : NULL, colon + 1, &wanted, ret) == 0 ? 0 : -EINVAL;
-}
-
-static int listen_on(const struct addrinfo *a, int *ret)
-{
-        _cleanup_close_ int fd =
-                socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol);
-        const int one = 1, zero = 0;
-
-        if (fd < 0)
-                return -errno;
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-        if (a->ai_family == AF_INET6)
-                (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
-        if (bind(fd, a->ai_addr, a->ai_addrlen) < 0 || listen(fd, QUEUE_MAX) < 0)
-                return -errno;
-        *ret = TAKE_FD(fd);
-        return 0;
-}
-
-/* Without an address: all of both families, or of IPv4 where the kernel has no IPv6. */
-static int open_socket(const char *text, int *ret)
-{
-        const int families[] = {AF_INET6, AF_INET};
-        int r = -EINVAL;
-
-        for (size_t i = 0; i < ARRAY_SIZE(families); i++) {
-                struct addrinfo *a;
-
-                if (read_address(text, families[i], &a) < 0)
-                        continue;
-                r = listen_on(a, ret);
-                freeaddrinfo(a);
-                if (r != -EAFNOSUPPORT && r != -EADDRNOTAVAIL)
-                        return r;
-        }
-        return r;
-}
-
-static void say_where(int fd, const char *many)
-{
-        struct sockaddr_storage at;
-        socklen_t size = sizeof(at);
-        char host[64], port[16];
-
-        if (getsockname(fd, (struct sockaddr *)&at, &size) == 0 &&
-            getnameinfo((struct sockaddr *)&at, size, host, sizeof(host), port, sizeof(port),
-                        NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-                log_info("serves %s on %s port %s", many, host, port);
+        clients_set_phase(k, CLIENT_IDLE, clock_now_ns());
 }
 
 /* MHD refuses options of TLS without TLS. */
@@ -274,14 +198,85 @@ static struct MHD_Daemon *start_http(struct server *s, bool plain)
         if (plain)
                 tls[0].option = MHD_OPTION_END;
         return MHD_start_daemon(
-                (plain ? 0 : MHD_USE_TLS) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-                on_request, s, MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_ARRAY, tls,
-                MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                MEMORY_MAX, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_NOTIFY_CONNECTION,
-                on_connection, s, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_END);
+                (plain ? 0 : MHD_USE_TLS) | MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET |
+                        MHD_ALLOW_SUSPEND_RESUME,
+                0, NULL, NULL, on_request, s, MHD_OPTION_ARRAY, tls, MHD_OPTION_CONNECTION_LIMIT,
+                CLIENTS_PLACES, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_MAX,
+                MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+                MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_END);
 }
 
 /* ---- the loop ---- */
+
+static void in_a_while(sd_event_source *timer, uint64_t usec)
+{
+        int enabled;
+
+        if (sd_event_source_get_enabled(timer, &enabled) > 0)
+                return;
+        (void)sd_event_source_set_time_relative(timer, usec);
+        (void)sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
+}
+
+/* After each turn of the loop: places may have become free. */
+static int on_post(sd_event_source *src, void *userdata)
+{
+        struct server *s = userdata;
+
+        let_in(s);
+        end_late_ones(s);
+        if (clients_count(s->clients) || s->scarce)
+                in_a_while(s->look, LOOK_USEC);
+        if (requests_any_busy(s->requests))
+                in_a_while(s->busy, BUSY_USEC);
+        if (requests_any_resumed(s->requests))
+                http_loop_wake(s->http_loop);
+        return s->quiet && !clients_any_busy(s->clients) ? sd_event_exit(s->event, 0) : 0;
+}
+
+/* What on_post() does follows. */
+static int on_look(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        struct server *s = userdata;
+
+        s->scarce = false;
+        return s->quiet ? 0 : sd_event_source_set_enabled(s->listen, SD_EVENT_ON);
+}
+
+static int on_busy(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        requests_retry(((struct server *)userdata)->requests);
+        return 0;
+}
+
+/* ---- the end ---- */
+
+/* Clients in the socket's queue have been told that they are connected: they are served first. */
+static int on_door(sd_event_source *src, uint64_t usec, void *userdata)
+{
+        struct server *s = userdata;
+
+        while (accept_client(s) == 0)
+                continue;
+        s->listen = sd_event_source_disable_unref(s->listen);
+        cleanup_close(&s->listen_fd);
+        s->listen_fd = -EBADF;
+        s->quiet = true;
+        return 0;
+}
+
+static int on_signal(sd_event_source *src, const struct signalfd_siginfo *info, void *userdata)
+{
+        struct server *s = userdata;
+
+        if (s->ending)
+                return 0;
+        log_info("ends, after open requests");
+        s->ending = true;
+        requests_end(s->requests);
+        (void)sd_event_source_set_time_relative(s->door, s->linger_ns / NSEC_PER_USEC);
+        return sd_event_source_set_enabled(s->door, SD_EVENT_ONESHOT);
+}
 
 void server_block_signals(void)
 {
@@ -294,81 +289,50 @@ void server_block_signals(void)
         (void)signal(SIGPIPE, SIG_IGN);
 }
 
-static int open_signals(int *ret)
-{
-        sigset_t set;
+/* ---- the whole ---- */
 
-        (void)sigemptyset(&set);
-        (void)sigaddset(&set, SIGTERM);
-        (void)sigaddset(&set, SIGINT);
-        *ret = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-        return *ret < 0 ? -errno : 0;
+static int add_timer(struct server *s, sd_event_source **ret, sd_event_time_handler_t on_time)
+{
+        int r = sd_event_add_time_relative(s->event, ret, CLOCK_MONOTONIC, 0, 1, on_time, s);
+
+        return r < 0 ? r : sd_event_source_set_enabled(*ret, SD_EVENT_OFF);
 }
 
-/* How long the loop may sleep; -1: until something happens. */
-static int sleep_ms(const struct server *s)
+static int begin(struct server *s, const struct server_options *o,
+                 const struct requests_service *service)
 {
-        MHD_UNSIGNED_LONG_LONG mhd;
-        int ms = s->n || s->ending ? LOOK_MS : -1;
+        int r;
 
-        if (requests_any_busy(s->requests))
-                ms = BUSY_MS;
-        if (MHD_get_timeout(s->http, &mhd) == MHD_YES && (ms < 0 || mhd < (unsigned)ms))
-                ms = (int)mhd;
-        return ms;
+        s->requests = requests_new(service);
+        s->clients = clients_new();
+        s->http = s->requests && s->clients ? start_http(s, o->plain) : NULL;
+        if (!s->http)
+                return -ENOMEM;
+        if ((r = http_loop_new(s->event, s->http, &s->http_loop)) < 0 ||
+            (r = sd_event_add_io(s->event, &s->listen, s->listen_fd, EPOLLIN, on_listen, s)) < 0 ||
+            (r = add_timer(s, &s->look, on_look)) < 0 ||
+            (r = add_timer(s, &s->busy, on_busy)) < 0 ||
+            (r = add_timer(s, &s->door, on_door)) < 0 ||
+            (r = sd_event_add_signal(s->event, &s->terminated, SIGTERM, on_signal, s)) < 0 ||
+            (r = sd_event_add_signal(s->event, &s->interrupted, SIGINT, on_signal, s)) < 0 ||
+            (r = sd_event_add_post(s->event, &s->post, on_post, s)) < 0)
+                return r;
+        return 0;
 }
 
-/* Clients in the socket's queue have been told that they are connected: they are served first. */
-static void close_door(struct server *s)
+static void end(struct server *s)
 {
-        struct pollfd p = {.fd = s->listen_fd, .events = POLLIN};
+        sd_event_source *const sources[] = {s->listen, s->look,       s->busy,       s->door,
+                                            s->post,   s->terminated, s->interrupted};
 
-        if (s->quiet || clock_now_ns() < s->close_ns || poll(&p, 1, 0) > 0)
-                return;
-        s->quiet = true;
-        (void)close(MHD_quiesce_daemon(s->http));
-}
-
-static bool is_done(const struct server *s)
-{
-        if (!s->quiet)
-                return false;
-        for (const struct connection *k = s->connections; k; k = k->next)
-                if (k->busy && !k->ended)
-                        return false;
-        return true;
-}
-
-static void loop(struct server *s, int signal_fd, const struct server_beside *beside)
-{
-        const int http_fd = MHD_get_daemon_info(s->http, MHD_DAEMON_INFO_EPOLL_FD)->listen_fd;
-        struct pollfd fds[] = {{.fd = http_fd, .events = POLLIN},
-                               {.fd = signal_fd, .events = POLLIN},
-                               {.fd = beside ? beside->fd : -1, .events = POLLIN}};
-        uint64_t look_ns = 0;
-
-        if (beside)
-                beside->turn(beside->userdata);
-        while (!is_done(s)) {
-                (void)poll(fds, ARRAY_SIZE(fds), sleep_ms(s));
-                if (fds[1].revents && !s->ending) {
-                        log_info("ends, after open requests");
-                        s->ending = true;
-                        s->close_ns = clock_now_ns() + s->linger_ns;
-                        fds[1].fd = -1;
-                        requests_end(s->requests);
-                }
-                if (fds[2].revents)
-                        beside->turn(beside->userdata);
-                requests_retry(s->requests);
-                (void)MHD_run(s->http);
-                if (s->ending)
-                        close_door(s);
-                if (clock_now_ns() >= look_ns) {
-                        look_at_connections(s);
-                        look_ns = clock_now_ns() + LOOK_MS * NSEC_PER_MSEC / 2;
-                }
-        }
+        for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
+                (void)sd_event_source_disable_unref(sources[i]);
+        http_loop_free(s->http_loop);
+        if (s->http)
+                MHD_stop_daemon(s->http); /* closes all connections */
+        cleanup_close(&s->listen_fd);
+        clients_free(s->clients);
+        requests_free(s->requests);
 }
 
 static int fail(int r, const char *what, char error[static SERVER_ERROR_MAX])
@@ -377,47 +341,35 @@ static int fail(int r, const char *what, char error[static SERVER_ERROR_MAX])
         return r;
 }
 
-/* client_ca: the text; NULL: all may ask. */
-static int serve(const struct server_options *o, char *client_ca,
-                 const struct requests_service *service, const struct server_beside *beside,
-                 char error[static SERVER_ERROR_MAX])
+int server_run(sd_event *event, const struct server_options *o,
+               const struct requests_service *service, char error[static SERVER_ERROR_MAX])
 {
-        _cleanup_close_ int signal_fd = -EBADF;
-        struct server s = {.listen_fd = -EBADF, .client_ca = client_ca, .linger_ns = o->linger_ns};
-        int r = open_socket(o->listen, &s.listen_fd);
-
-        if (r == -EINVAL)
-                (void)snprintf(error, SERVER_ERROR_MAX,
-                               "\"%.100s\" is no address such as 0.0.0.0:8443, [::]:8443 or :8443",
-                               o->listen);
-        if (r < 0)
-                return r == -EINVAL ? r : fail(r, o->listen, error);
-        r = open_signals(&signal_fd);
-        s.requests = requests_new(service);
-        s.http = r < 0 || !s.requests ? NULL : start_http(&s, o->plain);
-        if (!s.http) {
-                (void)close(s.listen_fd);
-                requests_free(s.requests);
-                return fail(r < 0 ? r : -ENOMEM, "cannot start the web server", error);
-        }
-        say_where(s.listen_fd, service->many);
-        loop(&s, signal_fd, beside);
-        MHD_stop_daemon(s.http);
-        requests_free(s.requests);
-        return 0;
-}
-
-int server_run(const struct server_options *o, const struct requests_service *service,
-               const struct server_beside *beside, char error[static SERVER_ERROR_MAX])
-{
-        char *client_ca = NULL;
+        struct server s = {.event = event, .listen_fd = -EBADF, .linger_ns = o->linger_ns};
         int r = 0;
 
         _Static_assert(CLIENT_CA_ERROR_MAX <= SERVER_ERROR_MAX, "a sentence would be cut");
         if (o->client_ca)
-                r = client_ca_read(o->client_ca, &client_ca, error);
-        if (r == 0)
-                r = serve(o, client_ca, service, beside, error);
-        client_ca_free(client_ca);
+                r = client_ca_read(o->client_ca, &s.client_ca, error);
+        if (r < 0)
+                return r;
+        r = socket_open(o->listen, &s.listen_fd);
+        if (r == -EINVAL)
+                (void)snprintf(error, SERVER_ERROR_MAX,
+                               "\"%.100s\" is no address such as 0.0.0.0:8443, [::]:8443 or :8443",
+                               o->listen);
+        else if (r < 0)
+                (void)fail(r, o->listen, error);
+        if (r == 0) {
+                (void)standard_allow(CLIENTS_PLACES + CLIENTS_WAITING + FILES_RESERVE);
+                r = begin(&s, o, service);
+                if (r == 0) {
+                        socket_say_where(s.listen_fd, service->many);
+                        r = sd_event_loop(event);
+                }
+                if (r < 0)
+                        (void)fail(r, "cannot serve", error);
+        }
+        end(&s);
+        client_ca_free(s.client_ca);
         return r;
 }

@@ -39,6 +39,10 @@ static const struct option_row rows[] = {
          "a changed file is used without a restart",
          options_set_text, AT(certificate), NULL},
         {"key", "FILE", "the certificate's key (PEM)", options_set_text, AT(key), NULL},
+        {"client-ca", "FILE",
+         "answer only clients with a certificate that these authorities\n"
+         "have signed (PEM), probes apart; read once",
+         options_set_text, AT(server.client_ca), NULL},
         {"resource-from", "NAME", "the resource that is replaced (nvidia.com/gpu)",
          options_set_text, AT(review.from), NULL},
         {"resource-to", "NAME", "what it becomes (sublet.dev/gpu)", options_set_text, AT(review.to),
@@ -111,12 +115,12 @@ int main(int argc, char *argv[])
                 .many = "reviews",
                 .paths = "/mutate, /mutate-all, /healthz and /readyz",
                 .body_max_mib = 3, /* the API server's own bound of a request */
-                .room_mib = 4,
                 .doors = doors,
                 .n_doors = ARRAY_SIZE(doors),
                 .userdata = &o.review,
         };
         char error[CERTIFICATE_ERROR_MAX];
+        sd_event *event = NULL;
         int r;
 
         standard_open();
@@ -132,7 +136,12 @@ int main(int argc, char *argv[])
                 (void)fprintf(stderr, "sublet-webhook: %s\n", error);
                 return EXIT_FAILURE;
         }
-        r = server_run(&o.server, &service, NULL, error);
+        r = sd_event_new(&event);
+        if (r < 0)
+                (void)snprintf(error, sizeof(error), "cannot start: %s", strerror(-r));
+        else
+                r = server_run(event, &o.server, &service, error);
+        (void)sd_event_unref(event);
         certificate_close();
         if (r < 0)
                 (void)fprintf(stderr, "sublet-webhook: %s\n", error);
