@@ -290,6 +290,12 @@ def test_readers_that_do_nothing_keep_nobody_out_and_are_bounded(world):
         s.close()
 
 
+def test_a_request_may_name_the_whole_address(served):
+    for path in ("http://localhost/metrics", "HTTPS://other.example:9871/metrics"):
+        assert "sublet_gpu_memory_bytes" in ask(served, path=path)[2]
+    assert ask(served, path="http://metrics")[0] == 404
+
+
 def test_other_requests_get_a_short_answer(served):
     assert ask(served, path="/")[0] == 404
     assert ask(served, method="POST")[0] == 405

@@ -118,7 +118,7 @@ static enum MHD_Result on_request(void *userdata, struct MHD_Connection *c, cons
 
         if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
                 return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
-        if (strcmp(url, "/metrics") != 0)
+        if (strcmp(http_path(url), "/metrics") != 0)
                 return refuse(c, MHD_HTTP_NOT_FOUND, "the metrics are at /metrics\n");
         accept = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
         r = metrics(e, exposition_negotiate(accept));
