@@ -22,7 +22,7 @@ DEPLOY = pathlib.Path(ROOT, "deploy")
 RULES = DEPLOY / "prometheus" / "sublet.rules.yml"
 CLASSES = "[class night]\nname = night*\n"
 WINDOW = "1m"  # of rates: all that the test's Prometheus has seen
-HOSTILE = 'a "b" \\n {c="d"} 100%'  # what a program may call itself
+HOSTILE = 'Ü "b" \\n {c="d"} 100% 学習'  # what a program may call itself
 
 
 @pytest.fixture

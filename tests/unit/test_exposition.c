@@ -55,7 +55,11 @@ static void hostile_names_do_not_break_the_text(void **state)
                 {"plain", "plain"},
                 {"a\"b\\c\nd", "a\\\"b\\\\c?d"},
                 {"\x1b[2J\r\t\x7f", "?[2J???"},
-                {"\xc2\x9b\xff", "???"},
+                {"\xc2\x9b\xff", "??"},
+                {"Übung 学習 🚀", "Übung 学習 🚀"},
+                {"\xe2\x80\xae"
+                 "gnp", /* U+202E writes from the right */
+                 "?gnp"},
                 {"", ""},
         };
 

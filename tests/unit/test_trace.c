@@ -252,7 +252,21 @@ static void a_long_name_is_cut_and_its_number_is_not(void **state)
         hand_off();
         read_all();
         text = printed();
-        assert_non_null(strstr(text, " a-name-???[31m (10) "));
+        assert_non_null(strstr(text, " a-name-??[31m- (10) "));
+        free(text);
+}
+
+static void names_in_any_script_are_kept_and_take_their_columns(void **state)
+{
+        char *text;
+
+        (void)strcpy(programs[0].name, "学習.py");
+        (void)strcpy(programs[1].name, "学習学習学習学習学習学習");
+        hand_off();
+        read_all();
+        text = printed();
+        assert_non_null(strstr(text, " 学習.py (10)        evicts "));
+        assert_non_null(strstr(text, " 学習学習学習学 (11) restores "));
         free(text);
 }
 
@@ -379,6 +393,7 @@ int main(void)
                 TEST(an_allocation_that_waits_and_an_unused_turn_are_told),
                 TEST(a_line_tells_when_who_what_and_how_much),
                 TEST(a_long_name_is_cut_and_its_number_is_not),
+                TEST(names_in_any_script_are_kept_and_take_their_columns),
                 TEST(pods_and_jobs_have_a_column_if_there_are_any),
                 TEST(an_unknown_name_is_not_shown),
                 TEST(the_json_is_what_perfetto_reads),

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/text.h"
 #include "wire/wire.h"
 
 /* A program on a GPU. */
@@ -76,13 +77,12 @@ const char *trace_refusal_text(uint8_t code)
 void trace_label(const struct trace_input *in, uint16_t track, char ret[static TRACE_LABEL_MAX])
 {
         const struct history_program *p = &in->programs[track];
-        size_t n = strnlen(p->name, sizeof(p->name));
+        char name[sizeof(p->name) + 1] = "";
+        size_t n;
 
-        memcpy(ret, p->name, n);
-        for (size_t i = 0; i < n; i++)
-                if (ret[i] < 0x20 || ret[i] > 0x7e) /* the daemon takes no such name */
-                        ret[i] = '?';
-        ret[n] = 0;
+        /* The daemon takes no name that may not be shown, but who wrote the record? */
+        memcpy(name, p->name, sizeof(p->name));
+        n = strlen(text_copy(ret, TRACE_LABEL_MAX, name));
         if (!n)
                 n = (size_t)snprintf(ret, TRACE_LABEL_MAX, "other user");
         if (p->pid)

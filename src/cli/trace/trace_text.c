@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/columns.h"
 #include "cli/trace/trace_view.h"
 
 #define NOTES_MAX   128
@@ -101,9 +102,9 @@ static void print_line(const struct line *l, int width, FILE *out)
         char line[WHOLE_MAX];
         size_t n;
 
-        (void)snprintf(line, sizeof(line), "%-12s %3s %-19s %-*s%s%-14s %8s  %s", l->time, l->gpu,
-                       l->program, width, l->tenant, width ? " " : "", l->what, l->seconds,
-                       l->notes);
+        (void)snprintf(line, sizeof(line), "%-12s %3s %s%*s %-*s%s%-14s %8s  %s", l->time, l->gpu,
+                       l->program, MAX(PROGRAM_MAX - columns_of(l->program), 0), "", width,
+                       l->tenant, width ? " " : "", l->what, l->seconds, l->notes);
         n = strlen(line);
         while (n > 0 && line[n - 1] == ' ')
                 n--;
@@ -116,6 +117,7 @@ static void put_program(const struct trace_view *v, uint16_t track,
 {
         const char *pid;
         size_t n;
+        int used;
 
         if (track == TRACE_NO_TRACK) {
                 (void)strcpy(ret, "subletd");
@@ -123,10 +125,10 @@ static void put_program(const struct trace_view *v, uint16_t track,
         }
         trace_label(v->in, track, ret);
         pid = strrchr(ret, ' ');
-        n = strlen(ret);
-        if (n <= PROGRAM_MAX || !pid || v->in->programs[track].pid == 0)
+        if (columns_of(ret) <= PROGRAM_MAX || !pid || v->in->programs[track].pid == 0)
                 return;
-        memmove(ret + sub_sat(PROGRAM_MAX, strlen(pid)), pid, strlen(pid) + 1);
+        n = columns_fit(ret, PROGRAM_MAX - (int)strlen(pid), &used);
+        memmove(ret + n, pid, strlen(pid) + 1);
 }
 
 /* day: the day of the event before, which is printed when it changes. */

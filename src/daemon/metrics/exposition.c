@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/text.h"
 
 #define FIGURE_MAX 32
 
@@ -117,16 +118,17 @@ static void put_label(struct labels *l, const char *part, size_t n)
 void labels_add(struct labels *l, const char *name, const char *value)
 {
         const size_t before = l->used;
+        char clean[LABELS_MAX];
 
         if (before)
                 put_label(l, ",", 1);
         put_label(l, name, strlen(name));
         put_label(l, "=\"", 2);
-        for (const char *p = value; *p; p++)
+        for (const char *p = text_copy(clean, sizeof(clean), value); *p; p++) {
                 if (*p == '"' || *p == '\\')
-                        put_label(l, (char[]){'\\', *p}, 2);
-                else
-                        put_label(l, *p >= ' ' && *p <= '~' ? p : "?", 1);
+                        put_label(l, "\\", 1);
+                put_label(l, p, 1);
+        }
         put_label(l, "\"", 1);
         if (l->used >= sizeof(l->text))
                 l->used = before;

@@ -25,8 +25,8 @@ struct labels {
         char text[LABELS_MAX];
 };
 
-/* Adds a label. Quotes and backslashes in the value are escaped; whatever is no printable ASCII
- * becomes a question mark. A label that does not fit is left out. */
+/* Adds a label. Quotes and backslashes in the value are escaped; what may not be shown becomes a
+ * question mark (base/text.h). A label that does not fit is left out. */
 void labels_add(struct labels *l, const char *name, const char *value);
 
 /* Counts values in fixed buckets: durations in nanoseconds, or bytes. All zero: an empty one. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/text.h"
 #include "base/units.h"
 
 #define MAGIC   "sublet profile "
@@ -67,9 +68,7 @@ static void note_bad(struct profile_bad *bad, unsigned number, const char *line)
         if (bad->lines++ > 0)
                 return;
         bad->first = number;
-        (void)snprintf(bad->text, sizeof(bad->text), "%s", line);
-        for (char *p = bad->text; *p; p++)
-                *p = *p < ' ' || *p > '~' ? '?' : *p;
+        (void)text_copy(bad->text, sizeof(bad->text), line);
 }
 
 static int parse_lines(char *copy, struct profile_list *list, struct profile_bad *bad)

@@ -34,7 +34,7 @@ struct profile_list {
 struct profile_bad {
         unsigned lines, /* number of ignored lines */
                 first;  /* line number of the first one */
-        char text[48];  /* beginning of the first one, printable */
+        char text[48];  /* beginning of the first one, fit to be shown */
 };
 
 /* Returns 0 or an error. -EINVAL: the text is no profile. -EPROTONOSUPPORT: it has another version.
