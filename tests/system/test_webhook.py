@@ -153,6 +153,36 @@ def test_only_new_pods_are_changed(served, more):
     assert served.review(review_of(before, **more)).keys() == {"uid", "allowed"}
 
 
+TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize("tolerations, added", [
+    (None, True), ([], True), ([{"key": "nvidia.com/gpu", "operator": "Equal", "value": "x", "effect": "NoSchedule"}], True),
+    ([{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}], True),
+    ([{"key": "example.com/gpu", "operator": "Exists"}], True),
+    ([TAINT], False), ([{"key": "nvidia.com/gpu", "operator": "Exists"}], False), ([{"operator": "Exists"}], False),
+    ([{"operator": "Exists", "effect": "NoSchedule"}], False)])
+def test_a_pod_that_shares_tolerates_the_taint_of_nodes_with_gpus(served, tolerations, added):
+    before = pod(container(gpus="1"), labels=YES, tolerations=tolerations)
+    after, warnings = mutate(served, before)
+    expected = with_gpus(before, "1")
+    if added:
+        expected["spec"]["tolerations"] = [*(tolerations or []), TAINT]
+    assert (after, warnings) == (expected, [])
+
+
+def test_a_pod_that_asks_for_the_shared_resource_itself_gets_the_toleration_too(served):
+    before = pod(container(gpus="1", resource="sublet.dev/gpu"), labels=YES)
+    del before["spec"]["tolerations"]
+    after, _ = mutate(served, before)
+    assert after["spec"].pop("tolerations") == [TAINT] and after == before
+
+
+def test_a_pod_without_a_gpu_gets_no_toleration(served):
+    before = pod(container(), labels=YES, tolerations=[])
+    assert mutate(served, before) == (before, [])
+
+
 def test_names_of_resources_are_options(tmp_path, authority):
     w = Webhook(tmp_path, ["--resource-from=example.com/a~b/c", "--resource-to", "example.org/~0/1"], authority)
     try:

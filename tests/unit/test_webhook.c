@@ -69,7 +69,9 @@ static void a_resource_is_renamed_by_escaped_paths(void **state)
         static const char patch[] =
                 "[{\"op\":\"remove\",\"path\":\"/spec/containers/0/resources/limits/"
                 "nvidia.com~1gpu\"},{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/limits/"
-                "sublet.dev~1gpu\",\"value\":\"1\"}]";
+                "sublet.dev~1gpu\",\"value\":\"1\"},{\"op\":\"add\",\"path\":\"/spec/tolerations\","
+                "\"value\":[{\"key\":\"nvidia.com/gpu\",\"operator\":\"Exists\",\"effect\":"
+                "\"NoSchedule\"}]}]";
 
         expect_patch(REVIEW("v1", "CREATE", POD(OPTED_IN, ONE_GPU)), patch);
         expect_patch(REVIEW("v1beta1", "CREATE", POD(OPTED_IN, ONE_GPU)), patch);

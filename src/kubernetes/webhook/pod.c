@@ -12,6 +12,9 @@
 #include "kubernetes/webhook/words.h"
 
 #define SHARE "sublet.dev/share"
+/* What keeps pods without a GPU away from nodes that have some, as NVIDIA's operator and cloud
+ * providers set it. */
+#define TAINT "nvidia.com/gpu"
 
 /* The two kinds of what a container asks for. */
 static const char *const kinds[] = {"limits", "requests"};
@@ -145,6 +148,44 @@ static void share_containers(struct container *containers, size_t n, const struc
         }
 }
 
+/* ---- nodes with a taint ---- */
+
+static bool is_tolerated(const json_t *tolerations)
+{
+        const json_t *one;
+        size_t i;
+
+        json_array_foreach (tolerations, i, one) {
+                const char *key = json_string_value(json_object_get(one, "key"));
+                const char *how = json_string_value(json_object_get(one, "operator"));
+                const char *effect = json_string_value(json_object_get(one, "effect"));
+
+                if (how && strcmp(how, "Exists") == 0 &&
+                    (!key || !*key || strcmp(key, TAINT) == 0) &&
+                    (!effect || !*effect || strcmp(effect, "NoSchedule") == 0))
+                        return true;
+        }
+        return false;
+}
+
+static void tolerate(const json_t *spec, struct patch *p)
+{
+        const json_t *tolerations = json_object_get(spec, "tolerations");
+        json_t *one, *list;
+
+        if (is_tolerated(tolerations))
+                return;
+        one = json_pack("{s:s, s:s, s:s}", "key", TAINT, "operator", "Exists", "effect",
+                        "NoSchedule");
+        list = json_pack("[O]", one);
+        if (json_is_array(tolerations))
+                patch_operation(p, "add", one, PATCH_PATH("spec", "tolerations", "-"));
+        else
+                patch_operation(p, "add", list, PATCH_PATH("spec", "tolerations"));
+        json_decref(one);
+        json_decref(list);
+}
+
 /* ---- the pod ---- */
 
 /* Appends the containers of one list. An entry that is no object is nobody's business here. */
@@ -218,6 +259,7 @@ void pod_share(const json_t *pod, const struct review_options *o, struct patch *
                 if (!containers[i].shares)
                         continue;
                 words_annotate(pod, containers, n, &words, p);
-                break;
+                tolerate(spec, p);
+                return;
         }
 }
