@@ -287,6 +287,22 @@ def test_words_that_cannot_be_read_are_told(served, given, annotations, sentence
     assert any(sentence in w for w in warnings), warnings
 
 
+@pytest.mark.parametrize("resource", ["volcano.sh/vgpu-number", "volcano.sh/gpu-number", "nvidia.com/gpumem", "nvidia.com/gpucores",
+                                      "nvidia.com/vgpu-number", "aliyun.com/gpu-mem", "tencent.com/vcuda-core"])
+def test_resources_of_other_systems_stay_and_are_told(served, resource):
+    before = pod(container("main", "1", resource), labels=YES)
+    assert mutate(served, before) == (before, [f'container "main" keeps {resource}: sublet shares nvidia.com/gpu only'])
+
+
+@pytest.mark.parametrize("word", ["volcano.sh/vgpu-mode", "hami.io/gpu-scheduler-policy", "nvidia.com/use-gputype",
+                                  "nvidia.com/nouse-gpuuuid"])
+def test_annotations_of_other_systems_are_told_if_the_pod_gets_no_gpu(served, word):
+    before = pod(container(), labels=YES, annotations={word: "x"})
+    assert mutate(served, before) == (before, [f"sublet ignores {word}, and the pod gets no shared GPU: ask for nvidia.com/gpu"])
+    before = pod(container(gpus="1"), labels=YES, annotations={word: "x"})
+    assert mutate(served, before) == (with_gpus(before, "1"), [])
+
+
 def test_a_container_without_a_limit_is_not_under_anothers_cap(served):
     after, warnings = mutate(served, pod(container("a", env=memory(limit="1000")), container("b", "1"), labels=YES))
     assert "annotations" not in after["metadata"]

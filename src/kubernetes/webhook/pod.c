@@ -66,8 +66,8 @@ static bool asks_for(const struct container *c, const char *resource)
         return false;
 }
 
-/* Tells of resources of the same vendor, such as MIG instances, which no share stands for. Returns
- * whether the container asks for one. */
+/* Tells of resources of the same vendor, such as MIG instances, and of other systems, which no
+ * share stands for. Returns whether the container asks for one. */
 static bool say_others(const struct container *c, const struct review_options *o, struct patch *p)
 {
         const size_t vendor = strcspn(o->from, "/") + 1;
@@ -77,8 +77,8 @@ static bool say_others(const struct container *c, const struct review_options *o
 
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
                 json_object_foreach ((json_t *)asked(c, kinds[i]), name, value) {
-                        if (strncmp(name, o->from, vendor) != 0 || strcmp(name, o->from) == 0 ||
-                            strcmp(name, o->to) == 0)
+                        if ((strncmp(name, o->from, vendor) != 0 && !words_are_foreign(name)) ||
+                            strcmp(name, o->from) == 0 || strcmp(name, o->to) == 0)
                                 continue;
                         any = true;
                         patch_say(p, "container \"%.63s\" keeps %.80s: sublet shares %.80s only",
@@ -262,4 +262,5 @@ void pod_share(const json_t *pod, const struct review_options *o, struct patch *
                 tolerate(spec, p);
                 return;
         }
+        words_say_foreign(pod, o->from, p);
 }

@@ -268,6 +268,37 @@ void words_read(const json_t *pod, struct container *containers, size_t n, struc
                 say_what_stays(pod, p);
 }
 
+/* ---- words that are not read ---- */
+
+bool words_are_foreign(const char *key)
+{
+        /* Of Volcano, HAMi, vgpu-manager, and the sharers of two cloud providers. */
+        static const char *const beginnings[] = {
+                "volcano.sh/vgpu-",     "volcano.sh/gpu-",     "hami.io/",
+                "nvidia.com/gpumem",    "nvidia.com/gpucores", "nvidia.com/use-gpu",
+                "nvidia.com/nouse-gpu", "nvidia.com/vgpu-",    "aliyun.com/gpu-",
+                "tencent.com/vcuda-",
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
+                if (strncmp(key, beginnings[i], strlen(beginnings[i])) == 0)
+                        return true;
+        return false;
+}
+
+void words_say_foreign(const json_t *pod, const char *resource, struct patch *p)
+{
+        json_t *value;
+        const char *key;
+
+        json_object_foreach ((json_t *)annotations_of(pod), key, value)
+                if (words_are_foreign(key))
+                        patch_say(p,
+                                  "sublet ignores %.100s, and the pod gets no shared GPU: ask for "
+                                  "%.80s",
+                                  key, resource);
+}
+
 /* ---- sublet's words ---- */
 
 /* Adds up what the pod's containers may hold at the same time, as Kubernetes does it. */

@@ -46,3 +46,8 @@ void words_annotate(const json_t *pod, const struct container *containers, size_
 
 /* The pod's annotation; NULL: there is none. */
 const char *words_annotation(const json_t *pod, const char *key);
+
+/* Whether a resource or annotation is a word of other systems that sublet does not read. */
+bool words_are_foreign(const char *key);
+/* Tells of such annotations of a pod that gets no GPU. resource: what it should ask for. */
+void words_say_foreign(const json_t *pod, const char *resource, struct patch *p);
