@@ -77,7 +77,8 @@ def test_programs_that_take_turns_are_shown_one_after_the_other(shared):
 
     text = shared.sublet("trace", "--last", "10min").stdout
     assert all(f"hold ({p.pid})" in text for p in programs) and " MiB out" in text and " MiB in" in text
-    assert max(len(line) for line in text.splitlines() if "overdue" not in line) <= 80, text
+    # A row may say more, where something is overdue or memory moves in both directions.
+    assert max(len(line) for line in text.splitlines() if not re.search("overdue|out, .* in$", line)) <= 80, text
     assert re.search(r" \d\.\d{3}\+", text), "what the programs do now goes on"
     path = shared.path("trace.json")
     assert "ui.perfetto.dev" in shared.sublet("trace", path).stdout
