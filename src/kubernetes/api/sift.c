@@ -149,8 +149,8 @@ static bool take_word(struct sift *s, char c)
 
 static bool open_one(struct sift *s, bool is_array)
 {
-        struct level *level = level_of(s);
-        const bool whole = level && (level->whole || (s->whole && !level->is_array));
+        const struct level *level;
+        bool whole;
 
         if (!s->left_out_at && s->depth == LEVELS_MAX) {
                 if (!s->inside)
@@ -159,9 +159,11 @@ static bool open_one(struct sift *s, bool is_array)
                 s->left_out_at = s->depth;
         }
         if (s->left_out_at) {
-                s->depth++;
+                s->depth++; /* maybe beyond the levels that are kept */
                 return true;
         }
+        level = level_of(s);
+        whole = level && (level->whole || (s->whole && !level->is_array));
         if (level ? !begin_value(s) : is_array)
                 return false;
         if (s->depth == s->object_depth && !is_array && (!level || level->is_array)) {
