@@ -8,7 +8,7 @@
 
 #include "base/paths.h"
 
-#define ASK_TIMEOUT_S 5 /* the longest wait for an answer's line; for each part of its bytes */
+#define ASK_TIMEOUT_S 5 /* the longest wait for a line of an answer, or for a part of its bytes */
 
 /* Sends order, a JSON object, and reads the answer, a new reference. 0 or -errno: -ENOENT or
  * -ECONNREFUSED: no daemon is there; -EACCES: not allowed; -EPERM: others own or can enter the

@@ -105,8 +105,8 @@ static json_t *permille(unsigned v)
         return v ? json_real(v / 1000.0) : json_null();
 }
 
-/* What it gets of the time among those with whom it divides its class's, and its own maximum: as
- * the order get tells it, to the same viewers. */
+/* Adds the client's part of its class's time, and its own maximum. known: the viewer may see them,
+ * as with the order get. */
 static void add_share(json_t *one, const struct client *c, bool held, uint64_t paid_ns, bool known)
 {
         const struct sched_share share = entitlement_share(c);

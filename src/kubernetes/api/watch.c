@@ -100,7 +100,7 @@ static void take_version(struct watch *w, const json_t *object)
                 (void)snprintf(w->version, sizeof(w->version), "%s", version);
 }
 
-/* What comes around the objects, and what names them. */
+/* Members around the objects, and those that name an object. */
 static const char *const frame_fields[] = {"items",     "type", "object",   "metadata",
                                            "namespace", "name", "continue", "resourceVersion",
                                            NULL};

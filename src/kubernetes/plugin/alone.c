@@ -23,8 +23,7 @@ struct alone {
         void *userdata;
         sd_event_source *timer;
         int fd;
-        char problem[LOCK_HOLDER_MAX]; /* that the log tells: who holds it, or the number of an
-                                          error */
+        char problem[LOCK_HOLDER_MAX]; /* logged last: the holder's pid, or an error's number */
 };
 
 static void complain(struct alone *a, int r, const char *holder)

@@ -78,8 +78,8 @@ static bool runs_on_musl(const char *proc, int pid)
         return musl;
 }
 
-/* What a descriptor of a process stands for. AT_STATX_DONT_SYNC: a file system that hangs, or that
- * a pod serves, is not asked. */
+/* Finds out which file a descriptor of a process has open. AT_STATX_DONT_SYNC asks no file system:
+ * one may hang, and a pod may serve it. */
 static int look_at_file(int folder, const char *name, int flags, struct statx *ret)
 {
         return statx(folder, name, flags | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MODE, ret) < 0

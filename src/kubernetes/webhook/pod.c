@@ -12,7 +12,7 @@
 #include "kubernetes/webhook/words.h"
 
 #define SHARE "sublet.dev/share"
-/* What keeps pods without a GPU away from nodes that have some, as NVIDIA's operator and cloud
+/* This taint keeps pods without a GPU away from nodes with GPUs. NVIDIA's operator and cloud
  * providers set it. */
 #define TAINT "nvidia.com/gpu"
 
