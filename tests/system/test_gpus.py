@@ -143,6 +143,7 @@ def test_auto_prefers_the_gpu_that_has_most_room(four):
 def test_a_reservation_ends_with_its_process(four):
     for _ in range(6):
         assert chosen(four, "auto") == "0"
+    wait_for(lambda: four.status()["gpus"][0]["reserved"] == 0, 20, "the last reservation to end")
     waiting = four.start([SUBLET, "run", "--gpu", "auto", "sleep", "600"])
     wait_for(lambda: four.status()["gpus"][0]["reserved"] == 1, 20, "the reservation")
     assert chosen(four, "auto") == "1"

@@ -105,15 +105,16 @@ def test_a_run_goes_on_where_the_last_one_was_cut_off(world):
         lines = f.read().splitlines(keepends=True)
         kept = b"".join(lines[:-2])
         f.truncate(len(kept) + 20)  # the last line but one is cut off, the last is missing
-    for _ in range(5):  # a pair that does nothing in its short window, on a busy machine, is left to the next run
+    again = False
+    for _ in range(5):  # what does nothing in its short window, on a busy machine, is left to the next run
         done = start_pausing(world, data, "--ways", "shared").ok()
         with open(data, "rb") as f:
             assert f.read().startswith(kept)
-        assert "Rates alone, of the " in done.out() and "for which they were measured again: they moved by " in done.out()
+        again = again or "for which they were measured again: they moved by " in done.out()
         _, jobs, pairs = read(data)
-        if pairs_of(pairs, "shared") == ALL_PAUSING:
+        if again and pairs_of(pairs, "shared") == ALL_PAUSING:
             break
-    assert len(jobs) == 2 and pairs_of(pairs, "shared") == ALL_PAUSING
+    assert again and len(jobs) == 2 and pairs_of(pairs, "shared") == ALL_PAUSING
 
 
 def test_a_file_of_something_else_is_refused_and_kept(world):

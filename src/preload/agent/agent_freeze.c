@@ -307,7 +307,7 @@ void agent_throttle(void)
 
 /* True while what freezing needs is made: the program runs, or a drain of it lasts, perhaps because
  * freezing failed a moment ago. */
-static bool makes_ready(void)
+static bool makes_ready(void) REQUIRES(core_lock)
 {
         if (freeze_stands())
                 return false;
