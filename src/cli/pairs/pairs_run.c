@@ -16,6 +16,7 @@
 #define ALONE_WINDOWS 3                     /* at most, for a rate alone */
 #define ALONE_AGREE   0.02                  /* two windows are alike if they differ by no more */
 #define ALONE_LEAST_S 0.05
+#define ALONE_MOST_S  5   /* a window with nothing done is doubled until it is so long */
 #define KERNEL_ALONE  0.5 /* so many times --seconds is a window of a kernel alone … */
 #define MODEL_ALONE   2   /* … of a model … */
 #define MODEL_PAIR    4   /* … of a pair with a model … */
@@ -302,8 +303,9 @@ static bool agree(double a, double b)
 }
 
 /* Measures the rate of a worker that runs alone, until two windows agree: in one window the host
- * may have been busy. known: an earlier rate, which counts as a window; 0: none. Returns the median
- * of the windows, of which there are *ret_n; 0 after a message. */
+ * may have been busy. After a window in which nothing was done, because a step takes longer or the
+ * host was busy, windows are longer. known: an earlier rate, which counts as a window; 0: none.
+ * Returns the median of the windows, of which there are *ret_n; 0 after a message. */
 static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double window,
                          double known, double *ret_rates, unsigned *ret_n)
 {
@@ -317,6 +319,10 @@ static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double
                         if (!job_interrupted())
                                 (void)cli_fail(0, "%s alone: %s", name, said(w));
                         return 0;
+                }
+                if (ret_rates[n] <= 0 && window < ALONE_MOST_S) {
+                        window *= 2;
+                        continue;
                 }
                 ret_rates[n] /= window;
                 done = agree(ret_rates[n], n > 0 ? ret_rates[n - 1] : known);
