@@ -128,9 +128,13 @@ def go_on(programs, rounds=2):
 
 
 def await_rest(world, p):
-    """Waits until the daemon knows that the program rests: a program that is frozen in time of work keeps all its host
-    memory."""
-    wait_for(lambda: world.clients()[p.pid]["idle"], GENEROUS_S, "the program to rest", report=p.report)
+    """Waits until the daemon knows that the program rests, with its turn or without: a program that is frozen in time of
+    work keeps all its host memory."""
+    def rests():
+        client = world.clients()[p.pid]
+        return client["idle"] or client["state"] == "idle"
+
+    wait_for(rests, GENEROUS_S, "the program to rest", report=p.report)
 
 
 def touch_and_rest(world, p):
