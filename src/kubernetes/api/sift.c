@@ -27,7 +27,8 @@ struct sift {
         bool inside, large;              /* of an object that is told */
         bool broken;
         char *kept;
-        size_t used, room, start, key; /* start: of the object; key: of the key */
+        size_t used, room, key;
+        size_t before, start; /* of the object: with the comma before it, and without */
 };
 
 static bool put(struct sift *s, char c)
@@ -150,6 +151,7 @@ static bool take_word(struct sift *s, char c)
 static bool open_one(struct sift *s, bool is_array)
 {
         const struct level *level;
+        const size_t before = s->used;
         bool whole;
 
         if (!s->left_out_at && s->depth == LEVELS_MAX) {
@@ -168,6 +170,7 @@ static bool open_one(struct sift *s, bool is_array)
                 return false;
         if (s->depth == s->object_depth && !is_array && (!level || level->is_array)) {
                 s->inside = true;
+                s->before = before;
                 s->start = s->used;
         }
         s->levels[s->depth++] = (struct level){.is_array = is_array, .whole = whole};
@@ -188,9 +191,9 @@ static bool end_object(struct sift *s)
 
         json_decref(one);
         s->inside = s->large = false;
-        s->used = s->start;
+        s->used = s->before;
         if (level)
-                level->has_one = false;
+                level->has_one = s->before < s->start;
         return ok;
 }
 
