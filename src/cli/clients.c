@@ -64,9 +64,12 @@ void client_put(const json_t *client, const char *field, enum figure kind,
                 char cell[static FIGURE_MAX])
 {
         const bool paused = client_is_paused(client);
+        const json_t *stranger = json_object_get(client, "stranger");
 
         if (paused && strcmp(field, "state") == 0)
                 (void)strcpy(cell, "paused");
+        else if (json_is_string(stranger) && strcmp(field, "name") == 0)
+                figure_put(stranger, kind, cell);
         else if (paused && strcmp(field, "since_s") == 0)
                 figure_put(json_object_get(frozen_of(client), "for_s"), FIGURE_SECONDS, cell);
         else

@@ -13,15 +13,11 @@ static const struct column {
         const char *title, *field;
         enum figure kind;
 } columns[] = {
-        {"JOB", "id", FIGURE_COUNT},
-        {"NAME", "name", FIGURE_TEXT},
-        {"STATE", "state", FIGURE_TEXT},
-        {"FOR", "since_s", FIGURE_SECONDS},
-        {"GPU", "gpu", FIGURE_COUNT},
-        {"BESIDE", "beside", FIGURE_COUNT},
-        {"WAY", "way", FIGURE_TEXT},
-        {"BOUND", "bound", FIGURE_TEXT},
-        {"PREDICTED", "predicted", FIGURE_TEXT},
+        {"JOB", "id", FIGURE_COUNT},           {"USER", "user", FIGURE_TEXT},
+        {"NAME", "name", FIGURE_TEXT},         {"STATE", "state", FIGURE_TEXT},
+        {"FOR", "since_s", FIGURE_SECONDS},    {"GPU", "gpu", FIGURE_COUNT},
+        {"BESIDE", "beside", FIGURE_COUNT},    {"WAY", "way", FIGURE_TEXT},
+        {"BOUND", "bound", FIGURE_TEXT},       {"PREDICTED", "predicted", FIGURE_TEXT},
         {"OBSERVED", "observed", FIGURE_TEXT},
 };
 

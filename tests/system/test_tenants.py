@@ -182,6 +182,7 @@ def test_root_of_a_pod_gives_no_orders_for_others(machine, tenants):
     rows = {c["pid"]: c for c in status["gpus"][0]["clients"]}
     assert rows[own.pid]["pod"] == tenants.uid("b") and rows[own.pid]["name"]
     assert [rows[pid][field] for field in ("name", "uid", "pod", "class", "container")] == [None] * 5
+    assert rows[pid]["stranger"] == "another pod" and rows[own.pid]["stranger"] is None
     trace = sublet_in(machine, inside, "trace")
     assert trace.returncode == 0 and "secret" not in trace.stdout, trace
     assert tenants.uid("b") in trace.stdout and tenants.uid("a") not in trace.stdout, trace

@@ -313,8 +313,8 @@ def test_only_root_and_the_daemons_user_give_orders(machine, shared_daemon):
 
 
 def test_status_hides_others_from_plain_users(machine, shared_daemon):
-    """A user sees the card and the bytes of others, but neither their names nor their programs; the user's own programs
-    are shown."""
+    """Everybody on the machine is told who holds the card. With names = own a user sees the bytes of others, but not
+    their names."""
     directory = shared_daemon()
     held = [machine.user(uid, "hold", "--bytes", "8MiB", directory=directory, groups=[GROUP], stdin=subprocess.PIPE,
                          SUBLET_NAME=f"secret-of-{uid}") for uid in (ALICE, BOB)]
@@ -330,10 +330,15 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
         text, clients = seen_by(BOB, GROUP)
         return len(clients) == 2 and all(c["backed"] >= 8 * MIB for c in clients.values()) and (text, clients)
 
-    text, clients = wait_for(both_are_there, 30, "the bytes of both to be seen")
+    _, clients = wait_for(both_are_there, 30, "the bytes of both to be seen")
+    others = clients[held[0].pid]
+    assert (others["name"], others["uid"], others["stranger"]) == (f"secret-of-{ALICE}", ALICE, None)
+    assert others["weight"] is others["memory_cap"] is others["group"] is None
+    assert machine.sublet("set", "--daemon", directory, "names", "own").returncode == 0
+    text, clients = seen_by(BOB, GROUP)
     assert f"secret-of-{ALICE}" not in text and str(ALICE) not in re.findall(r"\d+", text)
     others, own = clients[held[0].pid], clients[held[1].pid]
-    assert others["name"] is None and others["user"] is None and others["uid"] is None
+    assert others["name"] is None and others["user"] is None and others["uid"] is None and others["stranger"] == "another user"
     assert others["weight"] is None and others["memory_cap"] is None and own["weight"] == 1
     assert others["backed"] == own["backed"] > 0
     assert own["name"] == f"secret-of-{BOB}" and own["uid"] == BOB and own["user"] == str(BOB), "Bob has no name here"
@@ -341,7 +346,7 @@ def test_status_hides_others_from_plain_users(machine, shared_daemon):
     assert f"other user ({held[0].pid})" in trace and f"secret-of-{BOB} ({held[1].pid})" in trace
     assert f"secret-of-{ALICE}" not in trace
     table = machine.run_as(BOB, [os.path.join(BUILD, "sublet"), "status", "--daemon", directory], groups=(GROUP,)).stdout
-    assert "N/A" in table and "secret-of-" in table
+    assert "another user" in table and "secret-of-" in table
     for uid in (ALICE, 0):
         _, clients = seen_by(uid)
         assert clients[held[0].pid]["name"] == f"secret-of-{ALICE}" and clients[held[1].pid]["uid"] == BOB
@@ -371,8 +376,10 @@ def ask(machine, uid, path, order, prefix=(), groups=(GROUP,)):
     return machine.run_as(uid, [*prefix, sys.executable, "-c", ASK, path, json.dumps(order)], groups=groups)
 
 
-def test_jobs_of_several_users_wait_in_one_queue_and_do_not_learn_each_others_names(machine, shared_daemon):
+@pytest.mark.parametrize("names", ["all", "own"])
+def test_jobs_of_several_users_wait_in_one_queue_and_learn_each_others_names_as_the_owner_lets(machine, shared_daemon, names):
     directory = shared_daemon()
+    assert machine.sublet("set", "--daemon", directory, "names", names).returncode == 0
 
     def submit(uid, name):
         return machine.start([*as_user(uid, groups=[GROUP]), os.path.join(BUILD, "sublet"), "submit", "--name", name, "--daemon", directory,
@@ -382,13 +389,16 @@ def test_jobs_of_several_users_wait_in_one_queue_and_do_not_learn_each_others_na
         return json.loads(machine.run_as(uid, [os.path.join(BUILD, "sublet"), "status", "--json", "--daemon", directory],
                                          groups=[GROUP], SUBLET_DIR=None).stdout)["jobs"]
 
+    told = "secret-of-alice" if names == "all" else "another user's job"
     alice = submit(ALICE, "secret-of-alice")
     wait_for(lambda: [j["state"] for j in seen_by(ALICE)] == ["running"], 30, "Alice's job", report=alice.report)
     bob = submit(BOB, "secret-of-bob")
-    wait_for(lambda: "GPU 0 has another user's job" in bob.err(), 30, "why it waits", report=bob.report)
-    assert [(j["name"], j["state"]) for j in seen_by(BOB)] == [(None, "running"), ("secret-of-bob", "waiting")]
+    wait_for(lambda: f"GPU 0 has {told}" in bob.err(), 30, "why it waits", report=bob.report)
+    seen = seen_by(BOB)
+    assert [(j["name"], j["state"]) for j in seen] == [(told if names == "all" else None, "running"), ("secret-of-bob", "waiting")]
+    assert [j["uid"] for j in seen] == [ALICE if names == "all" else None, BOB]
     assert [j["name"] for j in seen_by(ALICE)] == ["secret-of-alice", "secret-of-bob"]  # the daemon is Alice's
-    assert "secret-of-alice" not in bob.err()
+    assert ("secret-of-alice" in bob.err()) == (names == "all")
     with open(machine.path("end"), "w", encoding="utf-8"):
         pass
     alice.ok()

@@ -39,6 +39,7 @@ static void every_key_takes_what_its_help_says(void **state)
                 {"metrics", "/run/sublet/metrics.sock"},
                 {"metrics_names", "yes"},
                 {"mps", "yes"},
+                {"names", "own"},
         };
         char error[CONFIG_ERROR_MAX];
         struct config c;

@@ -141,6 +141,13 @@ bool peer_has_right(const struct peer *by, const struct peer *of)
         return by->trusted || by->uid == of->uid;
 }
 
+enum peer_knowledge peer_may_know(const struct peer *by, const struct peer *of, bool names)
+{
+        return peer_has_right(by, of) ? PEER_KNOWS_ALL
+               : names                ? PEER_KNOWS_NAME
+                                      : PEER_KNOWS_NOTHING;
+}
+
 /* ---- scenes ---- */
 
 static int begin(void **state)

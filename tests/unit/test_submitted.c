@@ -87,6 +87,11 @@ void submit_count(const struct submits *all, struct server_jobs *ret)
 {
 }
 
+const char *submission_name(const struct submission *m, const struct peer *viewer)
+{
+        return m->wish.name;
+}
+
 void submit_reason(const struct submission *m, char ret[static SUBMIT_SAID_MAX])
 {
 }

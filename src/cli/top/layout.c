@@ -7,6 +7,7 @@
 
 #include "base/macros.h"
 #include "cli/columns.h"
+#include "cli/clients.h"
 #include "cli/figures.h"
 #include "cli/top/keys.h"
 #include "cli/top/panel.h"
@@ -211,7 +212,7 @@ static void draw_detail(const struct table *t, const struct top_view *view, stru
 
                 if ((int)figure_number(client, "pid") != view->pid || t->rows[i].gpu != view->gpu)
                         continue;
-                figure_put(json_object_get(client, "name"), FIGURE_TEXT, name);
+                client_put(client, "name", FIGURE_TEXT, name);
                 (void)snprintf(text, sizeof(text), " %d %s ", view->pid, name);
                 frame_fill(f, y, 0, f->width, STYLE_DIM, f->unicode ? L'─' : L'-');
                 (void)frame_text(f, y, 2, f->width - 4, STYLE_BOLD, text);

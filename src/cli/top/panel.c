@@ -71,10 +71,9 @@ static void draw_memory(const json_t *gpu, struct bar b)
         if (b.total <= 0 || b.width <= 0)
                 return;
         json_array_foreach (json_object_get(gpu, "clients"), i, client) {
-                const json_t *name = json_object_get(client, "name");
                 char text[FIGURE_MAX];
 
-                figure_put(name, FIGURE_TEXT, text);
+                client_put(client, "name", FIGURE_TEXT, text);
                 part(&b, figure_number(client, "charge"),
                      STYLE_BAR + (unsigned)figure_number(client, "hue") % FRAME_HUES, filling(&b),
                      text);

@@ -664,7 +664,8 @@ static void name_holder(struct wire_message *m, const struct client *c, const st
                         unsigned flags)
 {
         __typeof__(m->HOLDER) *out = &m->HOLDER;
-        const bool known = peer_has_right(&c->peer, &holder->peer);
+        const bool known = peer_may_know(&c->peer, &holder->peer, c->server->config->names) !=
+                           PEER_KNOWS_NOTHING;
 
         out->pid = (uint32_t)holder->peer.pid;
         if (known)

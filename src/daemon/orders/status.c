@@ -161,7 +161,8 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                            const struct peer *viewer, const struct expected *expected)
 {
         const struct client_account *acc = &c->accounts[gpu];
-        bool known = peer_has_right(viewer, &c->peer); /* names and the program */
+        const enum peer_knowledge knows = peer_may_know(viewer, &c->peer, s->config->names);
+        const bool named = knows != PEER_KNOWS_NOTHING, known = knows == PEER_KNOWS_ALL;
         struct sched_client_view v;
         struct sched_account_view a;
         json_t *one;
@@ -173,8 +174,8 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 "{s:i, s:o, s:s?, s:s?, s:i, s:s, s:b, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:o, s:o, s:o, s:o, s:o, s:o, "
                 "s:f, s:f, s:I, s:o, s:o, s:o, s:o, s:f, s:o}",
-                "pid", (int)c->peer.pid, "uid", known ? json_integer(c->peer.uid) : json_null(),
-                "name", known ? c->name : NULL, "group", known && c->group[0] ? c->group : NULL,
+                "pid", (int)c->peer.pid, "uid", named ? json_integer(c->peer.uid) : json_null(),
+                "name", named ? c->name : NULL, "group", known && c->group[0] ? c->group : NULL,
                 "priority", v.priority, "state", sched_state_name(v.state), "idle", v.idle,
                 "since_s", seconds(sub_sat(now, v.since_ns)), "flags", flag_list(v.flags),
                 "allocated", bytes(a.usage.allocated + client_overflow(c, gpu)), "backed",
@@ -189,6 +190,8 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                 bytes(acc->spared_out), "spared_in", bytes(acc->spared_in), "last_drain_s",
                 seconds(a.usage.drain_ns), "waiting_for", waits(&v) ? holder_of(c) : json_null());
         if (one) {
+                (void)json_object_set_new(one, "stranger",
+                                          text_if(named ? "" : peer_stranger(viewer, &c->peer)));
                 (void)json_object_set_new(one, "waits_for_foreign",
                                           json_boolean(session_waits_for_foreign(c, &v)));
                 add_frozen(one, c, now, known);

@@ -130,6 +130,27 @@ bool peer_has_right(const struct peer *by, const struct peer *of)
                (by->pid_namespace && by->pid_namespace == of->pid_namespace);
 }
 
+static bool is_on_the_machine(const struct peer *p)
+{
+        return p->outside && p->tenant.kind != TENANT_POD;
+}
+
+enum peer_knowledge peer_may_know(const struct peer *by, const struct peer *of, bool names)
+{
+        if (peer_has_right(by, of))
+                return PEER_KNOWS_ALL;
+        return names && is_on_the_machine(by) ? PEER_KNOWS_NAME : PEER_KNOWS_NOTHING;
+}
+
+const char *peer_stranger(const struct peer *by, const struct peer *of)
+{
+        if (is_on_the_machine(by))
+                return "another user";
+        return of->tenant.kind == TENANT_POD ? "another pod"
+               : !of->outside                ? "another container"
+                                             : "outside the container";
+}
+
 bool peer_ended(int pidfd)
 {
         struct pollfd p = {.fd = pidfd, .events = POLLIN};

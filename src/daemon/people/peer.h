@@ -45,10 +45,21 @@ bool peer_same_user(const struct peer *a, const struct peer *b);
 /* True if limits hold for both together: of one pod, whatever their uids are; otherwise of one
  * user, in one job or in none. */
 bool peer_same_account(const struct peer *a, const struct peer *b);
-/* True if `by` may know the programs of `of` by name, see their settings and order them about: all
+/* True if `by` may see the settings of the programs of `of` and order them about: all
  * if it may give orders, otherwise those of its uid that it could signal. From inside a container
  * these are the container's alone, because its root can take any uid. */
 bool peer_has_right(const struct peer *by, const struct peer *of);
+/* What one process may know of another's program. */
+enum peer_knowledge {
+        PEER_KNOWS_NOTHING,
+        PEER_KNOWS_NAME, /* its user and its name, as ps and nvidia-smi tell everybody */
+        PEER_KNOWS_ALL   /* it has a right to the program */
+};
+/* names: the owner lets everybody on the machine know names. In a container or a pod one knows what
+ * one has a right to, and no more. */
+enum peer_knowledge peer_may_know(const struct peer *by, const struct peer *of, bool names);
+/* Returns what a program is called to a process that may not know its name. */
+const char *peer_stranger(const struct peer *by, const struct peer *of);
 /* True if the process is in our own pid namespace, not in one below: the kernel shows a uid of a
  * container as the same uid outside, too. */
 bool peer_outside_container(pid_t pid);

@@ -11,13 +11,18 @@
 #include "daemon/queue/state.h"
 #include "daemon/queue/submit.h"
 
+const char *submission_name(const struct submission *m, const struct peer *viewer)
+{
+        return peer_may_know(viewer, &m->peer, m->all->server->config->names)
+                       ? m->wish.name
+                       : "another user's job";
+}
+
 static const char *name_for(const struct submits *all, uint32_t id, const struct peer *viewer)
 {
         const struct submission *m = submission_find(all, id);
 
-        if (!m)
-                return NULL;
-        return peer_has_right(viewer, &m->peer) ? m->wish.name : "another user's job";
+        return m ? submission_name(m, viewer) : NULL;
 }
 
 json_t *submit_number(double n)
@@ -61,17 +66,19 @@ static json_t *job_json(struct submits *all, const struct queue_job *j, const st
         const bool runs = j->gpu >= 0;
         const uint32_t beside = partner_of(all, j);
         char why[SUBMIT_SAID_MAX] = "";
-        bool known;
+        enum peer_knowledge knows;
+        bool named;
 
         if (!m)
                 return NULL;
-        known = peer_has_right(viewer, &m->peer);
-        if (!runs && known)
+        knows = peer_may_know(viewer, &m->peer, all->server->config->names);
+        named = knows != PEER_KNOWS_NOTHING;
+        if (!runs && knows == PEER_KNOWS_ALL)
                 submit_reason(m, why);
         return json_pack("{si so so so ss so sf sb so so ss? so so so sf ss?}", "id", (int)j->id,
                          "pid", m->peer.pid > 0 ? json_integer(m->peer.pid) : json_null(), "uid",
-                         known ? json_integer(m->peer.uid) : json_null(), "name",
-                         known ? json_string(j->wish.name) : json_null(), "state",
+                         named ? json_integer(m->peer.uid) : json_null(), "name",
+                         named ? json_string(j->wish.name) : json_null(), "state",
                          runs ? "running" : "waiting", "place",
                          runs ? json_null() : json_integer(queue_place(all->queue, j)), "bound",
                          j->wish.bound, "measured", j->wish.measured, "gpu",

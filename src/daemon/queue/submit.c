@@ -430,9 +430,7 @@ static void start(struct submits *all, const struct queue_start *what)
         struct submission *m = submission_find(all, what->id);
         const struct submission *beside = submission_find(all, what->beside);
         const char *uuid = all->server->gpus.list[what->gpu].uuid_text;
-        const char *name = !beside                                   ? NULL
-                           : peer_has_right(&m->peer, &beside->peer) ? beside->wish.name
-                                                                     : "another user's job";
+        const char *name = beside ? submission_name(beside, &m->peer) : NULL;
 
         if (beside)
                 log_info("job %u (%s) starts on GPU %u beside job %u (%s), %s, with a predicted "

@@ -44,6 +44,24 @@ static bool format_mode(const void *field, char text[static VALUE_TEXT_MAX])
         return true;
 }
 
+static int parse_names(void *field, const char *text)
+{
+        const bool all = strcmp(text, "all") == 0;
+
+        if (!all && strcmp(text, "own") != 0)
+                return -EINVAL;
+        *(bool *)field = all;
+        return 0;
+}
+
+static bool format_names(const void *field, char text[static VALUE_TEXT_MAX])
+{
+        (void)snprintf(text, VALUE_TEXT_MAX, "%s", *(const bool *)field ? "all" : "own");
+        return true;
+}
+
+static const struct value_kind names = {parse_names, format_names, "choice", "all or own", NULL};
+
 static const struct value_kind mode = {parse_mode, format_mode, "mode", "auto, exclusive or off",
                                        NULL};
 
@@ -175,6 +193,9 @@ static const struct value_key keys[] = {
          VALUE_AT_ONCE},
         {"kill_overdue", &value_bool, AT(kill_overdue), "no",
          "kill a client that does not give way within its grace", VALUE_AT_ONCE},
+        {"names", &names, AT(names), "all",
+         "who is told users and names of programs: all on the machine, or each user his own",
+         VALUE_AT_ONCE},
         {"mps", &value_bool, AT(mps), "no",
          "start MPS servers for programs that ask for one (sublet run --way shared)",
          VALUE_AT_ONCE},
@@ -197,6 +218,7 @@ void config_default(struct config *c)
         c->host_per_user_permille = 500;
         c->linger_ns = 30 * NSEC_PER_SEC;
         c->freeze = WIRE_FREEZE_MOVE;
+        c->names = true;
         classes_init(&c->classes);
 }
 

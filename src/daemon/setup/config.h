@@ -38,7 +38,8 @@ struct config {
         bool mps;                              /* programs may share a card through an MPS server */
         char resource_config[CONFIG_PATH_MAX]; /* a file of resource_file.h; empty: none */
         char metrics[ADDRESS_TEXT_MAX]; /* where they are served (address.h); empty: nowhere */
-        bool metrics_names;             /* readers over TCP are told users and names of programs */
+        bool names;         /* everybody on the machine is told users and names of programs */
+        bool metrics_names; /* readers over TCP are told users and names of programs */
         struct classes classes;
 };
 
