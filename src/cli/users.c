@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <stdio.h>
 
+#define USER_MAX  64
 #define NAMES_MAX 64 /* of users beyond these, each is looked up each time */
 
 static struct known {
@@ -38,6 +39,18 @@ static json_t *name_of(const json_t *number)
                 return look_up(uid);
         known[n_known] = (struct known){uid, look_up(uid)};
         return json_incref(known[n_known++].name);
+}
+
+const char *users_text(uint64_t uid)
+{
+        static char text[USER_MAX];
+        json_t *number = json_integer((json_int_t)uid), *name = name_of(number);
+
+        (void)snprintf(text, sizeof(text), "%s",
+                       uid < UINT32_MAX ? json_string_value(name) : "another user");
+        json_decref(name);
+        json_decref(number);
+        return text;
 }
 
 /* Returns a new reference: NAMESPACE/NAME if the daemon was told, else the pod's uid; or the job.

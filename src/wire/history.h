@@ -22,6 +22,17 @@ enum history_kind {
         HISTORY_IN,       /* value bytes were restored; the same */
         HISTORY_MEMORY,   /* the program has value bytes on the GPU */
         HISTORY_REFUSED,  /* a request was refused: state is an enum wire_refusal */
+        HISTORY_ORDER,    /* a person's order: state is an enum history_order, value his uid, more
+                             the process that gave it; (uint32_t)-1 and 0: the viewer may not know */
+};
+
+enum history_order {
+        HISTORY_PAUSE = 1,
+        HISTORY_RESUME,
+        HISTORY_EVICT,
+        HISTORY_SET, /* a setting: of the program or, without a program, of the daemon */
+        HISTORY_RELOAD,
+        HISTORY_STOP,
 };
 
 enum history_state {

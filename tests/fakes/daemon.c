@@ -104,6 +104,12 @@ WEAK void history_refused(struct client *c, unsigned gpu, unsigned code)
 {
 }
 
+WEAK const char *history_order(struct server *s, struct client *of, enum history_order what,
+                               const struct peer *by, char ret_who[static HISTORY_WHO_MAX])
+{
+        return "";
+}
+
 WEAK bool peer_has_right(const struct peer *by, const struct peer *of)
 {
         return by->trusted || by->uid == of->uid;

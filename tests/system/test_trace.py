@@ -4,6 +4,7 @@ rules of the Trace Event Format, which Perfetto reads."""
 import collections
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -93,6 +94,28 @@ def test_programs_that_take_turns_are_shown_one_after_the_other(shared):
     left = [e for e in events if e["name"] == "leaves"]
     assert [names_of(events)[e["pid"], e["tid"]] for e in left] == [f"hold ({programs[0].pid})"]
     programs[1].finish()
+
+
+def test_an_order_is_shown_with_who_gave_it(world):
+    daemon = world.start_daemon()
+    p = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    for words in (("pause", str(p.pid)), ("resume", str(p.pid)), ("set", "quantum", "1s"),
+                  ("set", "--pid", str(p.pid), "weight", "2"), ("reload",)):
+        assert world.sublet(*words).returncode == 0
+    wait_for(lambda: world.sublet("evict", str(p.pid)).returncode == 0, 20, "it to be idle")
+    me = pwd.getpwuid(os.getuid()).pw_name
+    orders = [e["args"] for e in trace_of(world) if e["name"] == "is ordered"]
+    assert [o["order"] for o in orders] == ["pause", "resume", "set", "set", "reload", "evict"]
+    assert {o["by"] for o in orders} == {me}
+    text = world.sublet("trace").stdout
+    assert f"hold ({p.pid})" in text and f"is ordered: evict, by {me}" in text
+    assert re.search(r" subletd +is ordered: reload", text)
+    said = re.findall(rf"info: (.*), by user {os.getuid()}, process \d+", daemon.err())
+    assert [re.sub(r".* (?=is|has)", "", line) for line in said] == [
+        "is told to stand still", "is told to go on", "quantum = 1s from now on", "has weight = 2 from now on",
+        "ordered to read the settings again", "is told to leave the card"]
+    p.finish()
 
 
 def test_an_allocation_that_is_refused_is_shown(world):

@@ -198,6 +198,30 @@ static void memory_that_grows_is_noted_in_steps(void **state)
         assert_int_equal(n, 2);
 }
 
+static void an_order_is_noted_with_who_gave_it_for_those_who_may_know(void **state)
+{
+        const struct peer root = {.uid = 0, .pid = 42, .trusted = true, .outside = true};
+        const struct history_record *r;
+        char who[HISTORY_WHO_MAX];
+        size_t n;
+
+        assert_string_equal(history_order(&server, &client, HISTORY_PAUSE, &root, who),
+                            "by user 0, process 42");
+        r = copy(ALICE, &n);
+        assert_int_equal(r[n - 1].kind, HISTORY_ORDER);
+        assert_int_equal(r[n - 1].state, HISTORY_PAUSE);
+        assert_int_equal(r[n - 1].value, 0);
+        assert_int_equal(r[n - 1].more, 42);
+        r = copy(BOB, &n);
+        assert_int_equal(r[n - 1].kind, HISTORY_ORDER);
+        assert_int_equal(r[n - 1].value, UINT32_MAX);
+        assert_int_equal(r[n - 1].more, 0);
+        (void)history_order(&server, NULL, HISTORY_SET, &root, who);
+        r = copy(ALICE, &n);
+        assert_int_equal(r[n - 1].program, HISTORY_NO_PROGRAM);
+        assert_int_equal(r[n - 1].value, UINT32_MAX); /* she gives no orders here */
+}
+
 /* One user cannot push the records of others out at once; the next period tells his state. */
 static void a_user_has_a_thousand_records_a_second(void **state)
 {
@@ -317,6 +341,7 @@ int main(void)
                 TEST(a_short_gap_is_no_record_and_a_long_one_begins_when_it_began),
                 TEST(moved_bytes_are_summed_up_until_the_next_record),
                 TEST(memory_that_grows_is_noted_in_steps),
+                TEST(an_order_is_noted_with_who_gave_it_for_those_who_may_know),
                 TEST(a_user_has_a_thousand_records_a_second),
                 TEST(a_user_cannot_take_the_rows_of_others_at_once),
                 TEST(a_state_that_lasts_stays_in_the_ring),

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "cli/trace/trace_view.h"
+#include "cli/users.h"
 
 /* The daemon has a line of its own. GPU N is process N + 2, because 0 stands for no process. */
 #define DAEMON_PID       1
@@ -177,6 +178,10 @@ static void add_moment(const struct trace_view *v, json_t *list, const struct tr
 
         if (e->what == TRACE_REFUSED)
                 (void)json_object_set_new(args, "why", json_string(trace_refusal_text(e->detail)));
+        if (e->what == TRACE_ORDERED) {
+                (void)json_object_set_new(args, "order", json_string(trace_order_text(e->detail)));
+                (void)json_object_set_new(args, "by", json_string(users_text(e->value)));
+        }
         /* The scope: a line through all of the trace, or through the program's. */
         (void)json_object_set_new(one, "s", json_string(e->track == TRACE_NO_TRACK ? "g" : "t"));
         (void)json_object_set_new(one, "args", args);

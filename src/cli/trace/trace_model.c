@@ -53,6 +53,7 @@ static const char *const words[] = {
         [TRACE_REFUSED] = "is refused",
         [TRACE_STARTS] = "starts",
         [TRACE_SETTINGS] = "has new settings",
+        [TRACE_ORDERED] = "is ordered",
 };
 
 const char *trace_what_text(enum trace_what what)
@@ -72,6 +73,16 @@ const char *trace_refusal_text(uint8_t code)
         default:
                 return "a request";
         }
+}
+
+const char *trace_order_text(uint8_t order)
+{
+        static const char *const texts[] = {
+                [HISTORY_PAUSE] = "pause", [HISTORY_RESUME] = "resume", [HISTORY_EVICT] = "evict",
+                [HISTORY_SET] = "set",     [HISTORY_RELOAD] = "reload", [HISTORY_STOP] = "stop",
+        };
+
+        return order < ARRAY_SIZE(texts) && texts[order] ? texts[order] : "an order";
 }
 
 void trace_label(const struct trace_input *in, uint16_t track, char ret[static TRACE_LABEL_MAX])
@@ -242,10 +253,20 @@ static void take_start(struct reader *d, uint64_t time_ns)
                 }
 }
 
+static void take_order(struct reader *d, const struct history_record *r, uint16_t track)
+{
+        struct trace_event *e = add(d, TRACE_ORDERED, track, r->gpu, r->time_ns);
+
+        e->detail = r->state;
+        e->value = r->value;
+}
+
 static void take_daemon(struct reader *d, const struct history_record *r)
 {
         struct trace_event *e;
 
+        if (r->kind == HISTORY_ORDER && r->gpu == 0)
+                take_order(d, r, TRACE_NO_TRACK);
         if (r->kind != HISTORY_START && r->kind != HISTORY_SETTINGS)
                 return;
         if (r->kind == HISTORY_START)
@@ -282,6 +303,8 @@ static void take_record(struct reader *d, const struct history_record *r)
                 set_memory(d, cell, track, r->gpu, r->value, r->time_ns);
         else if (r->kind == HISTORY_REFUSED)
                 add(d, TRACE_REFUSED, track, r->gpu, r->time_ns)->detail = r->state;
+        else if (r->kind == HISTORY_ORDER)
+                take_order(d, r, track);
 }
 
 static void take_end_of_row(struct reader *d, size_t row)

@@ -29,18 +29,21 @@ enum trace_what {
         TRACE_REFUSED,
         TRACE_STARTS,
         TRACE_SETTINGS,
+        TRACE_ORDERED,
 };
 
 struct trace_event {
         enum trace_what what;
         uint64_t begin_ns, end_ns;
         uint16_t track;      /* the program: index of its first row; TRACE_NO_TRACK: the daemon */
-        uint8_t gpu, detail; /* detail: of REFUSED the reason, of STARTS and SETTINGS the mode */
+        uint8_t gpu, detail; /* detail: of REFUSED the reason, of STARTS and SETTINGS the mode, of
+                                ORDERED an enum history_order */
         uint8_t marks;       /* all enum history_marks in this time */
         bool going_on;
         uint64_t out, in; /* bytes evicted and restored */
         uint64_t lacks;   /* most bytes that it waited for */
-        uint64_t value;   /* of MEMORY the bytes on the GPU, of STARTS and SETTINGS the quantum */
+        uint64_t value;   /* of MEMORY the bytes on the GPU, of STARTS and SETTINGS the quantum, of
+                             ORDERED who gave the order, by uid; UINT32_MAX: unknown */
         size_t made_way;  /* the event of another program that let this turn begin, plus one; 0 */
 };
 
@@ -62,7 +65,8 @@ int trace_read(const struct trace_input *in, struct trace *ret);
 
 /* The words for what a program does; for TRACE_MEMORY too. */
 const char *trace_what_text(enum trace_what what);
-/* The words for a refusal. */
+/* The words for a refusal, and for an order. */
 const char *trace_refusal_text(uint8_t code);
+const char *trace_order_text(uint8_t order);
 /* Writes "NAME (PID)"; a name that the viewer may not know is left out. */
 void trace_label(const struct trace_input *in, uint16_t track, char ret[static TRACE_LABEL_MAX]);

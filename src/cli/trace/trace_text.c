@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/columns.h"
 #include "cli/trace/trace_view.h"
+#include "cli/users.h"
 
 #define NOTES_MAX   128
 #define PROGRAM_MAX 19   /* columns of a program: then most lines have 80 */
@@ -68,6 +69,9 @@ static void put_notes(const struct trace_event *e, char ret[static NOTES_MAX])
         (void)snprintf(note, sizeof(note), "mode %s, quantum %s", mode_name(e->detail),
                        e->value ? units_format_duration(e->value, text) : "auto");
         add_note(ret, e->what == TRACE_STARTS || e->what == TRACE_SETTINGS, note);
+        add_note(ret, e->what == TRACE_ORDERED, trace_order_text(e->detail));
+        (void)snprintf(note, sizeof(note), "by %s", users_text(e->value));
+        add_note(ret, e->what == TRACE_ORDERED, note);
 }
 
 const char *trace_tenant(const struct trace_view *v, uint16_t track)

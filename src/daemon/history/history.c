@@ -2,6 +2,7 @@
  * never let one user's programs push out the records of others at once, nor decide anything. */
 #include "daemon/history/history.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -278,6 +279,41 @@ void history_refused(struct client *c, unsigned gpu, unsigned code)
                                .time_ns = now, .kind = HISTORY_REFUSED, .state = (uint8_t)code});
 }
 
+static void note_order(struct server *s, struct client *of, struct history_record r)
+{
+        bool noted = !of;
+
+        if (!s->history)
+                return;
+        r.program = HISTORY_NO_PROGRAM;
+        if (noted)
+                ring_append(s->history, &r);
+        for (unsigned i = 0; of && of->history.entered && i < WIRE_GPUS_MAX && !noted; i++) {
+                noted = of->gpu_of[i] >= 0; /* once for all of its GPUs */
+                if (noted)
+                        append(of, (unsigned)of->gpu_of[i], r);
+        }
+}
+
+const char *history_order(struct server *s, struct client *of, enum history_order what,
+                          const struct peer *by, char ret_who[static HISTORY_WHO_MAX])
+{
+        const bool in_pod = by->tenant.kind == TENANT_POD;
+        const uint64_t now_ns = clock_now_ns();
+
+        if (!of || users_note(of->user, 1, now_ns))
+                note_order(s, of,
+                           (struct history_record){.time_ns = now_ns,
+                                                   .kind = HISTORY_ORDER,
+                                                   .state = (uint8_t)what,
+                                                   .value = by->uid,
+                                                   .more = (uint64_t)MAX(by->pid, 0)});
+        (void)snprintf(ret_who, HISTORY_WHO_MAX, "by user %lu%s%s, process %d",
+                       (unsigned long)by->uid, in_pod ? " of pod " : "",
+                       in_pod ? by->tenant.id : "", (int)by->pid);
+        return ret_who;
+}
+
 void history_left(struct client *c)
 {
         const struct change ch = {.time_ns = clock_now_ns(), .state = HISTORY_ABSENT};
@@ -287,6 +323,23 @@ void history_left(struct client *c)
         note(c, &ch);
         ring_leave(c->server->history, c->history.program, ch.time_ns);
         c->history.entered = false;
+}
+
+/* Who gave orders is for those who may know the program; of the daemon, who may give it orders. */
+static void hide_orders(const struct peer *viewer, struct history_program *programs,
+                        const struct ring_copy *copy)
+{
+        struct history_record *r = (struct history_record *)(programs + copy->programs);
+
+        for (const struct history_record *end = r + copy->records; r < end; r++) {
+                if (r->kind != HISTORY_ORDER || viewer->trusted)
+                        continue;
+                if (r->program < copy->programs && programs[r->program].uid != UINT32_MAX &&
+                    programs[r->program].began_ns <= r->time_ns)
+                        continue;
+                r->value = UINT32_MAX;
+                r->more = 0;
+        }
 }
 
 void *history_copy(struct server *s, const struct peer *viewer, struct ring_copy *ret)
@@ -306,5 +359,7 @@ void *history_copy(struct server *s, const struct peer *viewer, struct ring_copy
                 programs[i].uid = UINT32_MAX;
                 memset(programs[i].name, 0, sizeof(programs[i].name));
         }
+        if (programs)
+                hide_orders(viewer, programs, ret);
         return programs;
 }

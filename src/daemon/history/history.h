@@ -4,6 +4,8 @@
 
 #include "wire/history.h"
 
+#define HISTORY_WHO_MAX 128
+
 struct client;
 struct peer;
 struct server;
@@ -18,6 +20,10 @@ void history_client(struct client *c);
 void history_event(struct server *s);
 /* gpu: the scheduler's number. */
 void history_refused(struct client *c, unsigned gpu, unsigned code);
+/* Somebody gave an order. of: the program; NULL: the daemon. Returns who that was, for the log, as
+ * "by user 1001, process 42". */
+const char *history_order(struct server *s, struct client *of, enum history_order what,
+                          const struct peer *by, char ret_who[static HISTORY_WHO_MAX]);
 /* The record of the client ends. */
 void history_left(struct client *c);
 /* Call it once a second: notes what was too small or too frequent to be noted at once. */

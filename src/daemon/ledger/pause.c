@@ -67,6 +67,7 @@ int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
               struct client **ret_client)
 {
         struct client *c = client_of_process(s, pid);
+        char who[HISTORY_WHO_MAX];
         bool already;
         int r;
 
@@ -77,8 +78,9 @@ int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
         if (r < 0)
                 return r;
         already = c->pause.ordered == paused;
-        log_info("process %d (%s) is told to %s", (int)pid, c->name,
-                 paused ? "stand still" : "go on");
+        log_info("process %d (%s) is told to %s, %s", (int)pid, c->name,
+                 paused ? "stand still" : "go on",
+                 history_order(s, c, paused ? HISTORY_PAUSE : HISTORY_RESUME, by, who));
         for (struct client *o = s->clients; o; o = o->next)
                 if (client_is_process(o, pid))
                         order(o, paused);

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/state/client.h"
+#include "daemon/history/history.h"
 #include "daemon/people/hangup.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/reserve.h"
@@ -71,12 +72,14 @@ static json_t *order_status(struct server *s, json_t *order, const struct peer *
 
 static json_t *order_reload(struct server *s, json_t *order, const struct peer *peer)
 {
-        char error[CONFIG_ERROR_MAX];
+        char error[CONFIG_ERROR_MAX], who[HISTORY_WHO_MAX];
         struct reload done;
         json_t *restart;
 
         if (server_reload(s, &done, error) < 0)
                 return answer_error("%s", error);
+        log_info("ordered to read the settings again, %s",
+                 history_order(s, NULL, HISTORY_RELOAD, peer, who));
         restart = json_array();
         for (unsigned i = 0; i < done.n_at_start; i++)
                 (void)json_array_append_new(restart, json_string(done.at_start[i]));
@@ -85,7 +88,9 @@ static json_t *order_reload(struct server *s, json_t *order, const struct peer *
 
 static json_t *order_stop(struct server *s, json_t *order, const struct peer *peer)
 {
-        log_info("ordered to stop");
+        char who[HISTORY_WHO_MAX];
+
+        log_info("ordered to stop, %s", history_order(s, NULL, HISTORY_STOP, peer, who));
         server_stop(s, SERVER_STOPPED);
         return json_object();
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
 #include "daemon/orders/answer.h"
 #include "daemon/people/peer.h"
@@ -62,6 +63,7 @@ json_t *evict_order(struct server *s, json_t *order, const struct peer *by)
 {
         const json_t *number = json_object_get(order, "pid");
         const json_int_t pid = json_integer_value(number);
+        char who[HISTORY_WHO_MAX];
         struct client *c;
         uint64_t bytes;
 
@@ -71,7 +73,8 @@ json_t *evict_order(struct server *s, json_t *order, const struct peer *by)
         bytes = c ? movable(c) : 0;
         switch (c ? evict(c, by) : -ESRCH) {
         case 0:
-                log_info("process %d (%s) is told to leave the card", (int)pid, c->name);
+                log_info("process %d (%s) is told to leave the card, %s", (int)pid, c->name,
+                         history_order(s, c, HISTORY_EVICT, by, who));
                 return json_pack("{s:s, s:I}", "name", c->name, "bytes", (json_int_t)bytes);
         case -EACCES:
                 return answer_error("process %d is another user's: only that user, the daemon's "

@@ -1,5 +1,6 @@
 /* settings.c: owns the form in which settings are shown and changed by orders. Must never give a
  * program what entitlement.c does not allow. */
+#include "daemon/history/history.h"
 #include "daemon/orders/settings.h"
 
 #include <limits.h>
@@ -97,7 +98,7 @@ json_t *settings_get(struct server *s, json_t *order, const struct peer *peer)
 
 json_t *settings_set(struct server *s, json_t *order, const struct peer *peer)
 {
-        char error[CONFIG_ERROR_MAX], text[VALUE_TEXT_MAX];
+        char error[CONFIG_ERROR_MAX], text[VALUE_TEXT_MAX], who[HISTORY_WHO_MAX];
         const struct value_key *keys;
         const char *key, *value;
         json_t *answer = NULL;
@@ -109,12 +110,16 @@ json_t *settings_set(struct server *s, json_t *order, const struct peer *peer)
         if (reload_set(s, key, value, error) < 0)
                 return answer_error("%s", error);
         keys = config_keys(&n);
-        return json_pack("{s:s}", "value", values_text(values_find(keys, n, key), s->config, text));
+        (void)values_text(values_find(keys, n, key), s->config, text);
+        log_info("%s = %s from now on, %s", key, text,
+                 history_order(s, NULL, HISTORY_SET, peer, who));
+        return json_pack("{s:s}", "value", text);
 }
 
 json_t *settings_set_program(struct server *s, json_t *order, const struct peer *peer)
 {
-        char error[CONFIG_ERROR_MAX], wanted[VALUE_TEXT_MAX], text[VALUE_TEXT_MAX];
+        char error[CONFIG_ERROR_MAX], wanted[VALUE_TEXT_MAX], text[VALUE_TEXT_MAX],
+                who[HISTORY_WHO_MAX];
         const struct value_key *keys, *k;
         struct class_settings own;
         const char *key, *value;
@@ -140,6 +145,7 @@ json_t *settings_set_program(struct server *s, json_t *order, const struct peer 
                                     (int)c->peer.pid);
         entitlement_own(c, &own);
         (void)values_text(k, &own, text);
-        log_info("process %d (%s) has %s = %s from now on", (int)c->peer.pid, c->name, key, text);
+        log_info("process %d (%s) has %s = %s from now on, %s", (int)c->peer.pid, c->name, key,
+                 text, history_order(s, c, HISTORY_SET, peer, who));
         return json_pack("{s:s, s:b}", "value", text, "lowered", strcmp(wanted, text) != 0);
 }
