@@ -58,6 +58,24 @@ bool client_is_paused(const json_t *client)
         return is_frozen(client) && is_frozen_for(client, "paused");
 }
 
+const char *client_stopped(const json_t *client, char text[static FIGURE_MAX])
+{
+        const char *why = json_string_value(json_object_get(client, "stopped"));
+
+        if (!why)
+                return NULL;
+        if (strcmp(why, "signal") == 0)
+                (void)snprintf(text, FIGURE_MAX, "(Ctrl-Z): `fg`, or `kill -CONT %d`",
+                               (int)figure_number(client, "pid"));
+        else if (strcmp(why, "debugger") == 0)
+                (void)snprintf(text, FIGURE_MAX, "(by a debugger): let it go on there");
+        else
+                (void)snprintf(text, FIGURE_MAX,
+                               "(by its cgroup's freezer): thaw it, as with "
+                               "`docker unpause`");
+        return text;
+}
+
 /* ---- the state ---- */
 
 void client_put(const json_t *client, const char *field, enum figure kind,
@@ -282,6 +300,10 @@ void client_notes(const json_t *client, const json_t *beside, unsigned more, con
         char cell[FIGURE_MAX], sum[FIGURE_MAX], text[3 * FIGURE_MAX];
         struct notes n = {.out = out, .indent = indent, .width = width};
 
+        if (client_stopped(client, cell)) {
+                (void)snprintf(text, sizeof(text), "stopped %s", cell);
+                add_note(&n, text);
+        }
         note_flags(&n, client);
         if (json_is_true(json_object_get(client, "waits_for_foreign"))) {
                 add_note(&n, "waits for memory held outside this daemon");

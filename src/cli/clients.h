@@ -17,6 +17,9 @@ const json_t *clients_find(const json_t *status, int pid);
 
 /* True if a user has paused the program and it is frozen; its state is then shown as "paused". */
 bool client_is_paused(const json_t *client);
+/* Writes how a program that is stopped goes on again, such as "(Ctrl-Z): `fg`, or `kill -CONT 12`".
+ * NULL: it is not stopped. */
+const char *client_stopped(const json_t *client, char text[static FIGURE_MAX]);
 /* Writes a field. "state" and "since_s" are those of the pause if the program is paused. */
 void client_put(const json_t *client, const char *field, enum figure kind,
                 char cell[static FIGURE_MAX]);

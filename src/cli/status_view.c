@@ -82,7 +82,38 @@ static const char *quantum_of(const json_t *status, char buf[static UNITS_TEXT_M
                        : duration_of(status, "quantum", buf);
 }
 
-static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
+/* Names the processes outside of this daemon, those with most bytes first. */
+static void print_others(const json_t *gpu, int width, FILE *out)
+{
+        const json_t *others = json_object_get(gpu, "others"), *other;
+        char name[FIGURE_MAX], user[FIGURE_MAX], bytes[FIGURE_MAX], text[4 * FIGURE_MAX];
+        int used = 0;
+        size_t i;
+
+        json_array_foreach (others, i, other) {
+                const bool known = json_is_string(json_object_get(other, "name"));
+
+                figure_put(json_object_get(other, "name"), FIGURE_TEXT, name);
+                figure_put(json_object_get(other, "user"), FIGURE_TEXT, user);
+                figure_put(json_object_get(other, "bytes"), FIGURE_SIZE, bytes);
+                (void)snprintf(text, sizeof(text), "pid %d, %s%s%s, %s",
+                               (int)figure_number(other, "pid"), known ? name : "another user's",
+                               known ? " of " : "", known ? user : "", bytes);
+                if (used && width && used + 2 + columns_of(text) > width) {
+                        (void)fputc('\n', out);
+                        used = 0;
+                }
+                used += fprintf(out, "%s%s",
+                                used ? "; "
+                                : i  ? "            "
+                                     : "    others: ",
+                                text);
+        }
+        if (json_array_size(others))
+                (void)fputc('\n', out);
+}
+
+static void print_gpu(const json_t *status, const json_t *gpu, int width, FILE *out)
 {
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX], d[UNITS_TEXT_MAX];
         char index[FIGURE_MAX], handoffs[FIGURE_MAX];
@@ -97,6 +128,7 @@ static void print_gpu(const json_t *status, const json_t *gpu, FILE *out)
         (void)fprintf(out, "  capacity %s of %s, used by others %s, headroom %s\n",
                       size_of(gpu, "capacity", a), size_of(gpu, "total", b),
                       size_of(gpu, "foreign", c), size_of(gpu, "headroom", d));
+        print_others(gpu, width, out);
         (void)fprintf(out, "  programs see %s; charged %s, committed %s\n",
                       size_of(gpu, "visible", a), size_of(gpu, "charged", b),
                       size_of(gpu, "committed", c));
@@ -264,7 +296,7 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
 
                 if (n > 0 || !view->pid) {
                         (void)fputc('\n', out);
-                        print_gpu(status, gpu, out);
+                        print_gpu(status, gpu, view->width, out);
                         print_clients(clients, n, json_object_get(gpu, "clients"),
                                       NOTES_FIGURES | (freezes ? NOTES_FREEZING : 0), view->width,
                                       out);

@@ -73,16 +73,19 @@ static json_t *tenant_of(const json_t *client)
 
 void users_name(json_t *status)
 {
-        json_t *gpu, *client, *job;
+        json_t *gpu, *client, *other, *job;
         size_t i, k;
 
         json_array_foreach (json_object_get(status, "jobs"), i, job)
                 (void)json_object_set_new(job, "user", name_of(json_object_get(job, "uid")));
-
-        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu) {
+                json_array_foreach (json_object_get(gpu, "others"), k, other)
+                        (void)json_object_set_new(other, "user",
+                                                  name_of(json_object_get(other, "uid")));
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
                         (void)json_object_set_new(client, "user",
                                                   name_of(json_object_get(client, "uid")));
                         (void)json_object_set_new(client, "tenant", tenant_of(client));
                 }
+        }
 }

@@ -29,7 +29,9 @@ static struct {
         int daemon;         /* result of ask_daemon() */
         const char *most;   /* `freeze` in the daemon's configuration */
         const char *version;
-        int hidden, unshared;
+        int hidden;
+        struct program_unshared unshared;
+        unsigned refused;
         int status; /* doctor's exit status */
         char out[8192];
 } now;
@@ -56,13 +58,15 @@ int freeze_try(int argc, char **argv)
         return -1;
 }
 
-void programs_look(void (*has_hidden)(int pid, const char *library, const char *what),
-                   void (*is_unshared)(int pid))
+unsigned programs_look(const char *folder, bool simulated,
+                       void (*has_hidden)(int pid, const char *library, const char *what),
+                       void (*is_unshared)(const struct program_unshared *u))
 {
         if (now.hidden)
                 has_hidden(now.hidden, "libfoo", "foo");
-        if (now.unshared)
-                is_unshared(now.unshared);
+        if (now.unshared.pid)
+                is_unshared(&now.unshared);
+        return now.refused;
 }
 
 /* Replaces the real function, which is not linked, and answers with the daemon's status. */
@@ -326,9 +330,22 @@ static void problems_that_stop_no_program_are_warnings(void **state)
         does_not_say("does not know");
         now.hidden = 77;
         finds(CLI_OK, "warn  process 77 has loaded libfoo (foo)", "wait until it ends");
-        now.unshared = 78;
-        finds(CLI_OK, "warn  process 78 was started under sublet and uses the driver without",
+        now.unshared = (struct program_unshared){
+                .pid = 78, .uid = 0, .name = "a.py", .preloads = true, .ours = true};
+        finds(CLI_OK,
+              "warn  process 78 (a.py) of root was started under sublet and uses the driver "
+              "without",
               "sudo sublet run");
+        now.unshared.ours = false;
+        (void)strcpy(now.unshared.preload, "/lib/x.so");
+        finds(CLI_OK, "warn  process 78 (a.py) of root uses the driver without libsublet.so",
+              "LD_PRELOAD is '/lib/x.so'");
+        now.unshared.preloads = false;
+        finds(CLI_OK, "warn  process 78 (a.py) of root uses the driver without libsublet.so",
+              "start it with sublet run");
+        now.refused = 1;
+        finds(CLI_OK, "ok    not looked at for programs without sublet: 1 processes of other users",
+              NULL);
 }
 
 /* Checks the remedy when the library reports that freezing does not work. */

@@ -1,7 +1,7 @@
 /* test_name.c: the name of a program in `sublet status`. */
 #include "unit.h"
 
-#include "preload/process/name.h"
+#include "base/program_name.h"
 
 #define LINE(words) words, sizeof(words)
 

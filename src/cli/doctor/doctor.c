@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,8 @@
 #include "cli/control.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli/doctor/doctor_freeze.h"
-#include "cli/doctor/doctor_programs.h"
+#include "cli/doctor/doctor_processes.h"
+#include "cli/doctor/finding.h"
 #include "cli/parts.h"
 
 const struct cli_option doctor_options[] = {
@@ -32,38 +32,6 @@ const struct cli_option doctor_options[] = {
                         "look at the simulated driver instead of a GPU"},
         {0},
 };
-
-enum finding { OK, WARN, FAIL };
-
-static int worst;
-
-static void print_finding(enum finding finding, const char *format, ...)
-        __attribute__((format(printf, 2, 3)));
-static void print_remedy(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static void print_finding(enum finding finding, const char *format, ...)
-{
-        static const char *const words[] = {"ok", "warn", "FAIL"};
-        va_list args;
-
-        worst = MAX(worst, (int)finding);
-        (void)printf("%-5s ", words[finding]);
-        va_start(args, format);
-        (void)vprintf(format, args);
-        va_end(args);
-        (void)putchar('\n');
-}
-
-static void print_remedy(const char *format, ...)
-{
-        va_list args;
-
-        (void)printf("      -> ");
-        va_start(args, format);
-        (void)vprintf(format, args);
-        va_end(args);
-        (void)putchar('\n');
-}
 
 /* Reports on a GPU. Returns 1 if programs can use the GPU and sublet can manage it; 0 if not. */
 static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
@@ -130,28 +98,6 @@ static void look_at_mps(void)
         print_remedy(
                 "nothing, if that is wanted; else echo quit | nvidia-cuda-mps-control, or start "
                 "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
-}
-
-/* Reports a process whose memory must stay on the card because of a library that it has loaded. */
-static void judge_hidden(int pid, const char *library, const char *what)
-{
-        print_finding(
-                WARN,
-                "process %d has loaded %s (%s), whose work cannot be awaited: its memory stays "
-                "on the GPU",
-                pid, library, what);
-        print_remedy("programs that do not fit beside it wait until it ends");
-}
-
-static void judge_unshared(int pid)
-{
-        print_finding(WARN,
-                      "process %d was started under sublet and uses the driver without "
-                      "libsublet.so: it runs without sharing",
-                      pid);
-        print_remedy("if its file gives it privileges, start sublet from within, as in 'sudo "
-                     "sublet run'; if it is statically linked or built for musl, use a dynamic "
-                     "build for glibc; in a container, libsublet.so must have the same path");
 }
 
 /* Returns advice for an error of cuInit. */
@@ -568,6 +514,7 @@ static void look_at_daemon(const struct target *target)
                 print_remedy("sublet stop; the next program starts a new one");
         }
         judge_limit(json_string_value(json_object_get(answer, "freeze")));
+        processes_stopped(answer);
         json_decref(answer);
 }
 
@@ -704,9 +651,9 @@ static void look_at_variables(void)
 
 static const char *verdict(void)
 {
-        if (worst == FAIL)
+        if (finding_worst() == FAIL)
                 return "\nPrograms cannot share a GPU here until the lines with FAIL are mended.";
-        return worst == OK
+        return finding_worst() == OK
                        ? "\nPrograms can share the GPU here: start them with sublet run."
                        : "\nPrograms can share the GPU here; the lines with warn say what could "
                          "be better.";
@@ -737,8 +684,8 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         look_at_runtime_dir();
         look_at_variables();
         look_at_daemon(&target);
-        programs_look(judge_hidden, judge_unshared);
+        processes_look(folder, target.simulated);
         look_at_host_memory();
         (void)puts(verdict());
-        return worst == FAIL ? CLI_FAILED : CLI_OK;
+        return finding_worst() == FAIL ? CLI_FAILED : CLI_OK;
 }

@@ -4,6 +4,7 @@
 #include "daemon/ledger/entitlement.h"
 #include "daemon/state/client.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -15,10 +16,12 @@
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/net/session.h"
+#include "daemon/people/process.h"
 #include "daemon/queue/submit.h"
 
 /* Version of the answer. Raise it when a field is renamed, is removed, or gets another meaning. */
 #define STATUS_SCHEMA 1
+#define OTHERS_MAX    32u /* processes outside of this daemon that are named for a card */
 
 static double seconds(uint64_t ns)
 {
@@ -89,7 +92,7 @@ static json_t *freeze_mode(const struct client *c)
 
 static json_t *text_if(const char *text)
 {
-        return *text ? json_string(text) : json_null();
+        return text && *text ? json_string(text) : json_null();
 }
 
 static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool known)
@@ -103,6 +106,14 @@ static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool k
 static json_t *permille(unsigned v)
 {
         return v ? json_real(v / 1000.0) : json_null();
+}
+
+/* A program that is stopped answers nothing, and keeps what it holds. */
+static json_t *stopped(const struct client *c, enum sched_state state)
+{
+        const bool late = state == SCHED_DRAINING || state == SCHED_EVICTING;
+
+        return text_if(process_stop_name(process_stop(&c->peer, late)));
 }
 
 /* Adds the client's part of its class's time, and its own maximum. known: the viewer may see them,
@@ -194,6 +205,7 @@ static json_t *client_json(struct server *s, struct client *c, unsigned gpu, uin
                                           text_if(named ? "" : peer_stranger(viewer, &c->peer)));
                 (void)json_object_set_new(one, "waits_for_foreign",
                                           json_boolean(session_waits_for_foreign(c, &v)));
+                (void)json_object_set_new(one, "stopped", stopped(c, v.state));
                 add_frozen(one, c, now, known);
                 add_share(one, c, v.held, a.paid_ns, known);
                 add_place(one, c, known);
@@ -226,11 +238,65 @@ static json_t *clients_json(struct server *s, unsigned gpu, uint64_t now, const 
         return list;
 }
 
+/* Returns NVML's last figures of the card; NULL: it does not list the card. */
+static const struct nvml_card *card_of(const struct server *s, const struct gpu *g)
+{
+        const bool listed = s->look && g->nvml_index >= 0 && (unsigned)g->nvml_index < s->look->n;
+
+        return listed ? &s->look->cards[g->nvml_index] : NULL;
+}
+
+static int most_bytes_first(const void *a, const void *b)
+{
+        const struct nvml_process *one = a, *two = b;
+        const uint64_t bytes[] = {one->used_bytes, two->used_bytes};
+
+        return bytes[0] == bytes[1] ? 0 : bytes[0] > bytes[1] ? -1 : 1;
+}
+
+static json_t *other_json(const struct server *s, const struct nvml_process *p,
+                          const struct peer *viewer)
+{
+        struct process look;
+        struct peer peer;
+        bool known = false;
+
+        if (process_look((pid_t)p->pid, &look) == 0) {
+                peer_look_at((pid_t)p->pid, look.uid, &peer);
+                known = peer_may_know(viewer, &peer, s->config->names) != PEER_KNOWS_NOTHING;
+        }
+        return json_pack("{s:i, s:o, s:o, s:o}", "pid", (int)p->pid, "uid",
+                         known ? json_integer(look.uid) : json_null(), "name",
+                         text_if(known ? look.name : ""), "bytes",
+                         p->used_bytes != UINT64_MAX ? bytes(p->used_bytes) : json_null());
+}
+
+/* Lists the processes outside this daemon that NVML lists, those with most bytes first. null: NVML
+ * lists none, or its numbers may not be ours, as in a container. */
+static json_t *others_json(struct server *s, const struct gpu *g, const struct peer *viewer)
+{
+        const struct nvml_card *card = card_of(s, g);
+        struct nvml_process list[NVML_PROCESSES_MAX];
+        unsigned n = 0;
+        json_t *others;
+
+        if (!card || !card->listed || !(g->names || process_numbers_are_the_machines()))
+                return json_null();
+        for (unsigned i = 0; i < card->n_processes; i++)
+                if (!client_of_process(s, (pid_t)card->processes[i].pid))
+                        list[n++] = card->processes[i];
+        qsort(list, n, sizeof(*list), most_bytes_first);
+        others = json_array();
+        for (unsigned i = 0; i < MIN(n, OTHERS_MAX); i++)
+                (void)json_array_append_new(others, other_json(s, &list[i], viewer));
+        return others;
+}
+
 /* Returns the part of the time, lately, in which a kernel ran on the card. */
 static json_t *utilization(const struct server *s, const struct gpu *g)
 {
-        const bool listed = s->look && g->nvml_index >= 0 && (unsigned)g->nvml_index < s->look->n;
-        const int percent = listed ? s->look->cards[g->nvml_index].utilization : -1;
+        const struct nvml_card *card = card_of(s, g);
+        const int percent = card ? card->utilization : -1;
 
         return percent >= 0 && percent <= 100 ? json_real(percent / 100.0) : json_null();
 }
@@ -242,7 +308,7 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
 
         return json_pack(
                 "{s:i, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
-                "s:I, s:b, s:i, s:i, s:i, s:o, s:s?, s:o}",
+                "s:I, s:b, s:i, s:i, s:i, s:o, s:s?, s:o, s:o}",
                 "index", (int)gpu, "nvml_index",
                 g->nvml_index >= 0 ? json_integer(g->nvml_index) : json_null(), "uuid",
                 g->uuid_text, "name", g->name, "total", bytes(v->total), "foreign",
@@ -255,8 +321,8 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 seconds(v->gib_ns), "handoffs", (json_int_t)v->handoffs, "contested", v->contested,
                 "waiting", (int)v->waiting, "running", (int)v->running, "reserved",
                 (int)reserve_count(s, gpu), "utilization", utilization(s, g), "compute_mode",
-                nvml_compute_mode_name(g->compute_mode), "clients",
-                clients_json(s, gpu, now, viewer));
+                nvml_compute_mode_name(g->compute_mode), "others", others_json(s, g, viewer),
+                "clients", clients_json(s, gpu, now, viewer));
 }
 
 /* Writes the time as ISO 8601 has it, such as 2026-11-27T10:26:15Z. */

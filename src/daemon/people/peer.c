@@ -325,6 +325,17 @@ int peer_identify(int fd, struct peer *ret)
         return r;
 }
 
+void peer_look_at(pid_t pid, uid_t uid, struct peer *ret)
+{
+        *ret = (struct peer){.pid = pid,
+                             .uid = uid,
+                             .pidfd = -EBADF,
+                             .pid_namespace = pid_namespace(pid),
+                             .outside = peer_outside_container(pid)};
+        if (find_tenant(ret) < 0)
+                ret->tenant = (struct tenant){.kind = TENANT_POD}; /* a pod that nobody is in */
+}
+
 int peer_cgroup(const struct peer *p, char ret[static PEER_CGROUP_MAX])
 {
         _cleanup_free_ char *text = NULL;

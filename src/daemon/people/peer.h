@@ -27,6 +27,9 @@ int peer_look_at_self(void);
  * number. 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no free descriptor;
  * -ENAMETOOLONG: its cgroup is too deep to be known; or another -errno. */
 int peer_identify(int fd, struct peer *ret);
+/* Fills in what peer_has_right() asks of a process that has not connected. Without a pidfd another
+ * process may have its number afterwards, so no more than a look may follow from it. */
+void peer_look_at(pid_t pid, uid_t uid, struct peer *ret);
 /* Reads the path of the process's cgroup (tenant.h). 0; -ESRCH: it has ended, or cannot be seen;
  * -ENOENT: it is in none; -ENAMETOOLONG; or another -errno. */
 #define PEER_CGROUP_MAX 4096

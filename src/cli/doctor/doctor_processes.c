@@ -1,0 +1,107 @@
+/* doctor_processes.c: owns doctor's findings about other processes. */
+#include "cli/doctor/doctor_processes.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/clients.h"
+#include "cli/doctor/doctor_programs.h"
+#include "cli/doctor/finding.h"
+#include "cli/figures.h"
+
+#define USER_MAX 64
+
+static const char *user_of(uid_t uid, char ret[static USER_MAX])
+{
+        const struct passwd *pw = getpwuid(uid);
+
+        if (pw)
+                return text_copy(ret, USER_MAX, pw->pw_name);
+        (void)snprintf(ret, USER_MAX, "user %lu", (unsigned long)uid);
+        return ret;
+}
+
+/* Reports a process whose memory must stay on the card because of a library that it has loaded. */
+static void judge_hidden(int pid, const char *library, const char *what)
+{
+        print_finding(
+                WARN,
+                "process %d has loaded %s (%s), whose work cannot be awaited: its memory stays "
+                "on the GPU",
+                pid, library, what);
+        print_remedy("programs that do not fit beside it wait until it ends");
+}
+
+static void judge_unshared(const struct program_unshared *u)
+{
+        char user[USER_MAX];
+
+        (void)user_of(u->uid, user);
+        if (u->ours)
+                print_finding(WARN,
+                              "process %d (%s) of %s was started under sublet and uses the driver "
+                              "without libsublet.so: it runs without sharing",
+                              u->pid, u->name, user);
+        else
+                print_finding(WARN,
+                              "process %d (%s) of %s uses the driver without libsublet.so: it runs "
+                              "without sharing",
+                              u->pid, u->name, user);
+        if (u->ours)
+                print_remedy("if its file gives it privileges, start sublet from within, as in "
+                             "'sudo sublet run'; if it is statically linked or built for musl, use "
+                             "a dynamic build for glibc; in a container, libsublet.so must have "
+                             "the same path");
+        else if (u->preloads)
+                print_remedy("its LD_PRELOAD is '%s'; a script that sets it under sublet run must "
+                             "keep what is there: LD_PRELOAD=\"FILE:$LD_PRELOAD\"",
+                             u->preload);
+        else
+                print_remedy("start it with sublet run; behind env -i or env -u LD_PRELOAD put "
+                             "sublet run after them");
+}
+
+void processes_look(const char *folder, bool simulated)
+{
+        const unsigned refused = programs_look(folder, simulated, judge_hidden, judge_unshared);
+
+        if (refused && geteuid() != 0)
+                print_finding(OK,
+                              "not looked at for programs without sublet: %u processes of other "
+                              "users; run as root",
+                              refused);
+        else if (refused)
+                print_finding(OK,
+                              "not looked at for programs without sublet: %u processes of other "
+                              "users; this root lacks CAP_SYS_PTRACE",
+                              refused);
+}
+
+static void judge_stopped(const json_t *client, const char *how)
+{
+        const json_t *uid = json_object_get(client, "uid");
+        const char *name = json_string_value(json_object_get(client, "name"));
+        char size[FIGURE_MAX], shown[FIGURE_MAX], user[USER_MAX];
+
+        figure_text(name ? name : "another user's", shown);
+        figure_size(figure_number(client, "backed") + figure_number(client, "unevictable"), size);
+        print_finding(WARN, "process %d (%s)%s%s is stopped, and holds %s of the GPU's memory",
+                      (int)figure_number(client, "pid"), shown, json_is_integer(uid) ? " of " : "",
+                      json_is_integer(uid) ? user_of((uid_t)json_integer_value(uid), user) : "",
+                      size);
+        print_remedy("stopped %s", how);
+}
+
+void processes_stopped(const json_t *status)
+{
+        const json_t *gpu, *client;
+        char text[FIGURE_MAX];
+        size_t i, k;
+
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                json_array_foreach (json_object_get(gpu, "clients"), k, client)
+                        if (client_stopped(client, text))
+                                judge_stopped(client, text);
+}

@@ -1,0 +1,89 @@
+/* process.c: owns what the daemon reads in /proc of processes that have not connected. Must never
+ * read a file that waits for the process's memory, such as its command line: a process that hangs
+ * would stop the daemon. */
+#include "daemon/people/process.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/text.h"
+
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO of the kernel's proc_ns.h */
+
+int process_look(pid_t pid, struct process *ret)
+{
+        struct process p = {.uid = (uid_t)-1};
+        _cleanup_fclose_ FILE *f = NULL;
+        char path[64], line[256], state = 0;
+        unsigned uid;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+        f = pid > 0 ? fopen(path, "re") : NULL;
+        while (f && p.uid == (uid_t)-1 && fgets(line, sizeof(line), f)) {
+                line[strcspn(line, "\n")] = '\0';
+                if (strncmp(line, "Name:\t", 6) == 0)
+                        (void)text_copy(p.name, sizeof(p.name), line + 6);
+                else if (strncmp(line, "State:\t", 7) == 0)
+                        state = line[7];
+                else if (sscanf(line, "Uid: %*u %u", &uid) == 1)
+                        p.uid = uid;
+        }
+        if (!state || p.uid == (uid_t)-1)
+                return -ESRCH;
+        p.stop = state == 'T' ? PROCESS_SIGNAL : state == 't' ? PROCESS_DEBUGGER : PROCESS_GOES_ON;
+        *ret = p;
+        return 0;
+}
+
+/* True if the cgroup, or one above it, is frozen: cgroup.events(5) tells both. */
+static bool is_cgroup_frozen(const struct peer *p)
+{
+        static char group[PEER_CGROUP_MAX], path[PEER_CGROUP_MAX + 64];
+        _cleanup_fclose_ FILE *f = NULL;
+        char line[64];
+
+        if (peer_cgroup(p, group) < 0)
+                return false;
+        (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cgroup.events", group);
+        f = fopen(path, "re");
+        while (f && fgets(line, sizeof(line), f))
+                if (strcmp(line, "frozen 1\n") == 0)
+                        return true;
+        return false;
+}
+
+enum process_stop process_stop(const struct peer *p, bool cgroup)
+{
+        struct process look;
+
+        if (process_look(p->pid, &look) < 0)
+                return PROCESS_GOES_ON;
+        if (cgroup && look.stop == PROCESS_GOES_ON && is_cgroup_frozen(p))
+                return PROCESS_CGROUP;
+        return look.stop;
+}
+
+const char *process_stop_name(enum process_stop stop)
+{
+        switch (stop) {
+        case PROCESS_SIGNAL:
+                return "signal";
+        case PROCESS_DEBUGGER:
+                return "debugger";
+        case PROCESS_CGROUP:
+                return "cgroup";
+        case PROCESS_GOES_ON:
+                break;
+        }
+        return NULL;
+}
+
+bool process_numbers_are_the_machines(void)
+{
+        struct stat st;
+
+        return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == FIRST_PID_NAMESPACE;
+}
