@@ -1,6 +1,7 @@
 /* pause.c: sublet pause, resume and evict. Owns the wait until a program obeys. Must never say that
  * a program is frozen, or out of the card, before the program has reported it. */
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,8 +29,10 @@ struct program {
         uint64_t ordered_ns;
         uint64_t bytes; /* evict: what was to leave the cards */
         enum outcome outcome;
-        bool again;             /* evict: the order is to be given again */
-        const char *in_the_way; /* why it has not obeyed, as of the last look at the status */
+        bool again; /* evict: the order is to be given again */
+        char in_the_way[2 *
+                        FIGURE_MAX]; /* why it has not obeyed, as of the last look at the status;
+                                        "": the daemon does not answer */
 };
 
 /* ---- one program, as status shows it ---- */
@@ -155,7 +158,26 @@ static void look_at_evicted(struct program *p, const json_t *status)
 struct verb {
         const char *name, *told; /* told to do what */
         void (*look)(struct program *p, const json_t *client);
+        bool withdrawn; /* if the program does not obey in time */
 };
+
+/* Notes why the program has not obeyed yet. */
+static void look_in_the_way(struct program *p, const json_t *client, const struct verb *verb)
+{
+        char how[FIGURE_MAX];
+
+        if (p->again)
+                (void)strcpy(p->in_the_way, "it had work again each time");
+        else if (client_stopped(client, how))
+                (void)snprintf(p->in_the_way, sizeof(p->in_the_way), "it is stopped %s", how);
+        else if (client_lists(client, "flags", "lost"))
+                (void)strcpy(p->in_the_way,
+                             verb->withdrawn ? "it has lost its connection"
+                                             : "it has lost its connection; it is told when it is "
+                                               "back");
+        else
+                (void)strcpy(p->in_the_way, "it does not answer; it waits for the driver");
+}
 
 static void look(struct program *p, const json_t *status, const struct verb *verb)
 {
@@ -169,10 +191,7 @@ static void look(struct program *p, const json_t *status, const struct verb *ver
         } else {
                 look_at_evicted(p, status);
         }
-        p->in_the_way = p->again ? "it had work again each time"
-                        : client_lists(client, "flags", "lost")
-                                ? "it has lost its connection; it is told when it is back"
-                                : "it does not answer; it is stopped, or waits for the driver";
+        look_in_the_way(p, client, verb);
 }
 
 /* ---- all programs ---- */
@@ -246,6 +265,41 @@ static void look_at_all(const struct target *target, struct program *p, size_t n
         json_decref(question);
 }
 
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int number)
+{
+        interrupted = number;
+}
+
+/* An order that has failed must not stop the program at some later time. True: it is withdrawn. */
+static bool withdraw(const struct target *target, const struct program *p)
+{
+        json_t *order = json_pack("{s:s, s:i}", "order", "resume", "pid", p->pid), *answer = NULL;
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+        const bool done = target_dir(target, dir, &kind) == CLI_OK &&
+                          ask_daemon(dir, kind, order, &answer) == 0 &&
+                          !json_object_get(answer, "error");
+
+        json_decref(order);
+        json_decref(answer);
+        return done;
+}
+
+static void give_up(const struct target *target, struct program *p, const struct verb *verb)
+{
+        const bool own = verb->withdrawn && !p->already;
+
+        p->outcome = FAILED;
+        (void)cli_fail(CLI_FAILED, "process %d (%s) was told to %s and has not%s: %s%s", p->pid,
+                       p->name, verb->told, interrupted ? " so far" : " within 5 s",
+                       *p->in_the_way ? p->in_the_way : "the daemon does not answer",
+                       !own                  ? ""
+                       : withdraw(target, p) ? "; the order is withdrawn"
+                                             : "; the order stays in force until sublet resume");
+}
+
 static void wait_for_all(const struct target *target, struct program *p, size_t n,
                          const struct verb *verb)
 {
@@ -253,7 +307,7 @@ static void wait_for_all(const struct target *target, struct program *p, size_t 
 
         for (;;) {
                 const struct timespec t = {.tv_nsec = (long)pause_ns};
-                const bool last = clock_now_ns() >= until;
+                const bool last = interrupted || clock_now_ns() >= until;
 
                 order_again(target, p, n, verb, last);
                 look_at_all(target, p, n, verb);
@@ -262,22 +316,21 @@ static void wait_for_all(const struct target *target, struct program *p, size_t 
                 (void)nanosleep(&t, NULL);
                 pause_ns = MIN(2 * pause_ns, LOOK_NS);
         }
-        for (size_t i = 0; i < n; i++) {
-                if (p[i].outcome != NOT_YET)
-                        continue;
-                p[i].outcome = FAILED;
-                (void)cli_fail(CLI_FAILED,
-                               "process %d (%s) was told to %s and has not within 5 s: %s",
-                               p[i].pid, p[i].name, verb->told,
-                               p[i].in_the_way ? p[i].in_the_way : "the daemon does not answer");
-        }
+        for (size_t i = 0; i < n; i++)
+                if (p[i].outcome == NOT_YET)
+                        give_up(target, &p[i], verb);
 }
 
 static int carry_out(const struct target *target, struct program *p, size_t n,
                      const struct verb *verb)
 {
+        const struct sigaction caught = {.sa_handler = interrupt};
         int status = CLI_OK;
 
+        if (verb->withdrawn) {
+                (void)sigaction(SIGINT, &caught, NULL);
+                (void)sigaction(SIGTERM, &caught, NULL);
+        }
         for (size_t i = 0; i < n; i++)
                 order(target, &p[i], verb, false);
         wait_for_all(target, p, n, verb);
@@ -319,15 +372,17 @@ static int tell_programs(const struct cli_command *self, int argc, char **argv,
 int pause_main(const struct cli_command *self, int argc, char **argv)
 {
         return tell_programs(self, argc, argv,
-                             &(struct verb){"pause", "stand still", look_at_paused});
+                             &(struct verb){"pause", "stand still", look_at_paused, true});
 }
 
 int resume_main(const struct cli_command *self, int argc, char **argv)
 {
-        return tell_programs(self, argc, argv, &(struct verb){"resume", "go on", look_at_resumed});
+        return tell_programs(self, argc, argv,
+                             &(struct verb){"resume", "go on", look_at_resumed, false});
 }
 
 int evict_main(const struct cli_command *self, int argc, char **argv)
 {
-        return tell_programs(self, argc, argv, &(struct verb){"evict", "leave the card", NULL});
+        return tell_programs(self, argc, argv,
+                             &(struct verb){"evict", "leave the card", NULL, false});
 }

@@ -163,6 +163,17 @@ def test_a_client_that_fails_to_pause_is_told_to_go_on(daemon, pausable, place):
     assert pause(place, c) == {"error": f"process {c.process.pid} cannot be paused: the GPU did not stop"}
 
 
+def test_a_client_that_refuses_before_it_has_read_the_order_is_told_to_go_on(daemon, pausable, place):  # noqa: F811
+    """Its report passes the order on the way. It would pause later, when freezing works again."""
+    d = daemon(*CARD)
+    c = pausable().start()
+    c.obedient = False
+    assert pause(place, c)["already"] is False
+    c.frozen(off="the GPU did not stop")
+    assert [c.expect("PAUSE")["paused"], c.expect("PAUSE")["paused"]] == [1, 0]
+    assert not shown(d, c)["paused"]
+
+
 def test_an_ended_process_cannot_be_paused(daemon, pausable, place):  # noqa: F811
     daemon(*CARD)
     c = pausable().start()
@@ -378,10 +389,11 @@ def test_the_command_tells_why_a_program_does_not_pause(daemon, pausable, place)
     a.obedient = False
     began = time.monotonic()
     assert ended(sublet(place, "pause", str(a.process.pid)), [a]) == (
-        1, "", f"sublet: process {a.process.pid} (a) was told to stand still and has not within 5 s: it does not answer; it is "
-               "stopped, or waits for the driver\n")
+        1, "", f"sublet: process {a.process.pid} (a) was told to stand still and has not within 5 s: it does not answer; it "
+               "waits for the driver; the order is withdrawn\n")
     assert time.monotonic() - began >= 5
-    assert shown(d, a)["paused"], "the order stays in force"
+    assert not shown(d, a)["paused"]
+    assert [m["paused"] for m in a.seen if m["type"] == "PAUSE"] == [1] and a.expect("PAUSE")["paused"] == 0
 
     b = pausable("b").start()
     b.obedient = False
@@ -412,7 +424,30 @@ def test_the_command_names_a_lost_connection(daemon, pausable, place):  # noqa: 
     a.disconnect()
     wait_for(lambda: "lost" in shown(d, a)["flags"], what="the connection to be lost")
     status, _, err = ended(sublet(place, "pause", str(a.process.pid)))
-    assert status == 1 and "it has lost its connection; it is told when it is back" in err
+    assert status == 1 and "it has lost its connection; the order is withdrawn" in err
+    come_back(a)
+    assert not shown(d, a)["paused"]
+
+
+def test_an_interrupted_command_withdraws_its_order(daemon, pausable, place):  # noqa: F811
+    d = daemon(*CARD)
+    a = pausable("a").start()
+    a.obedient = False
+    running = sublet(place, "pause", str(a.process.pid))
+    assert a.expect("PAUSE")["paused"] == 1
+    running.send_signal(signal.SIGINT)
+    status, _, err = ended(running)
+    assert status == 1 and "was told to stand still and has not so far: " in err and "the order is withdrawn" in err, err
+    assert a.expect("PAUSE")["paused"] == 0 and not shown(d, a)["paused"]
+
+
+def test_a_pause_that_another_order_began_stays_in_force(daemon, pausable, place):  # noqa: F811
+    d = daemon(*CARD)
+    a = pausable("a").start()
+    a.obedient = False
+    pause(place, a)
+    status, _, err = ended(sublet(place, "pause", str(a.process.pid)))
+    assert status == 1 and "withdrawn" not in err and shown(d, a)["paused"]
 
 
 def on_a_terminal(place, *args, columns=80):  # noqa: F811

@@ -111,6 +111,8 @@ def test_status_and_doctor_name_a_program_that_is_stopped(shared):
     found = findings(shared)
     line = next(line for line in found if f"process {p.pid} (hold) of root is stopped, and holds " in line)
     assert how in found[line]
+    paused = shared.sublet("pause", str(p.pid))
+    assert paused.returncode == 1 and f"it is stopped (Ctrl-Z): `fg`, or `kill -CONT {p.pid}`; the order is withdrawn" in paused.stderr
     p.send(signal.SIGCONT)
     q.await_event("filled")
     assert shared.clients()[p.pid]["stopped"] is None

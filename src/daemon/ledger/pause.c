@@ -124,8 +124,8 @@ int pause_frozen(struct client *c, const struct wire_message *m)
         if (refused)
                 c->pause.ordered = false;
         /* Tell a program that cannot be frozen, or that was resumed while it had no connection, to
-         * go on. */
-        if (paused && !c->pause.ordered && (refused || !c->pause.told))
+         * go on. It may not have read the order when it refused: it would be paused later. */
+        if (refused || (paused && !c->pause.ordered && !c->pause.told))
                 tell(c);
         if (!paused && c->pause.stands)
                 set_stands(c, false);
