@@ -83,7 +83,10 @@ def test_status_names_the_programs_of_others_only_to_those_who_may_know(machine,
 
     assert wait_for(lambda: seen(ALICE), 20, "the program to be seen")[0].startswith(f"    others: pid {p.pid}, hold of {BOB}, ")
     assert seen(BOB)[0].startswith(f"    others: pid {p.pid}, hold of {BOB}, ")
+    assert seen(others.NOBODY)[0].startswith(f"    others: pid {p.pid}, hold of {BOB}, ")
+    assert machine.sublet("set", "--daemon", directory, "names", "own").returncode == 0
     assert seen(others.NOBODY)[0].startswith(f"    others: pid {p.pid}, another user's, ")
+    assert seen(BOB)[0].startswith(f"    others: pid {p.pid}, hold of {BOB}, ")
     p.finish()
 
 
