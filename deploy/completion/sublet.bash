@@ -10,6 +10,11 @@ _sublet_values() {
         sublet help "$1" 2>/dev/null | sed -n "s/.* $2 \([a-zA-Z]*|[a-zA-Z|]*\).*/\1/p" | tr '|' '\n' | grep '^[a-z]'
 }
 
+# Prints the numbers and the names of the programs that status shows; a name that is cut ends in "+".
+_sublet_programs() {
+        sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  *[^ ]*  *\([^ ]*[^ +]\)  .*/\1 \2/p' | tr ' ' '\n'
+}
+
 # Sets i to the first word of the program of `sublet run`, `measure` or `submit`; false if the cursor is not behind that word.
 _sublet_program() {
         local taking
@@ -60,11 +65,13 @@ _sublet() {
         elif [ "$command" = set ] && [ "$before" = mode ]; then
                 words="auto exclusive off"
         elif [ "$before" = --pid ] || sublet help "$command" 2>/dev/null | sed -n 1p | grep -q PID; then
-                words=$(sublet status 2>/dev/null | sed -n 's/^ *\([0-9]\{1,\}\)  .*/\1/p')
+                words=$(_sublet_programs)
         else
                 words=$(_sublet_values "$command" "$before")
                 [ -n "$words" ] || [[ $command != @(run|measure|submit) ]] || words=$(compgen -c -- "$cur")
         fi
+        # Bash completes file names where there is no word; these commands take none.
+        [[ $command != @(pause|resume|evict|set|priority|status) ]] || compopt +o default 2>/dev/null
         [ -z "$words" ] || mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }
 

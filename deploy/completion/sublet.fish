@@ -10,8 +10,9 @@ function __sublet_options
         string replace -rf '^  (--\S+(?: \S+)?)  +(.*)' '$1\t$2'
 end
 
-function __sublet_pids
-    sublet status 2>/dev/null | string replace -rf '^ *([0-9]+)  .*' '$1'
+# Prints the numbers and the names of the programs that status shows; a name that is cut ends in "+".
+function __sublet_programs
+    sublet status 2>/dev/null | string replace -rf '^ *([0-9]+) +\S+ +(\S*[^\s+])  .*' '$1 $2' | string split ' '
 end
 
 # Prints the words that may stand at the cursor. False: the cursor is in the program of `sublet run` or `sublet submit`.
@@ -37,8 +38,8 @@ function __sublet_words
         switch $before
             case FILE DIR
                 __fish_complete_path $cursor
-            case PID
-                __sublet_pids
+            case 'PID*'
+                __sublet_programs
             case '*|*'
                 string match -r '^[a-z]+$' -- (string split '|' $before)
         end
@@ -64,7 +65,7 @@ function __sublet_words
                 string join \n auto exclusive off
             end
         case '*'
-            string match -q '*PID*' -- (sublet help $command 2>/dev/null)[1]; and __sublet_pids
+            string match -q '*PID*' -- (sublet help $command 2>/dev/null)[1]; and __sublet_programs
     end
     return 0
 end

@@ -15,10 +15,10 @@
 #include "cli/clients.h"
 #include "cli/commands.h"
 #include "cli/control.h"
+#include "cli/programs.h"
 
-#define PIDS_MAX 1024
-#define WAIT_NS  (5 * NSEC_PER_SEC)
-#define LOOK_NS  (100 * NSEC_PER_MSEC) /* longest time between two looks at the status */
+#define WAIT_NS (5 * NSEC_PER_SEC)
+#define LOOK_NS (100 * NSEC_PER_MSEC) /* longest time between two looks at the status */
 
 enum outcome { NOT_YET, DONE, FAILED };
 
@@ -340,33 +340,54 @@ static int carry_out(const struct target *target, struct program *p, size_t n,
         return status;
 }
 
-static int read_pid(const char *command, const char *text, int *ret_pid)
+enum { OPTION_MINE = TARGET_OPTIONS, OPTION_ALL };
+
+const struct cli_option programs_options[] = {
+        TARGET_OPTION_ROWS,
+        [OPTION_MINE] = {"mine", CLI_NONE, NULL, "all programs of yours"},
+        [OPTION_ALL] = {"all", CLI_NONE, NULL, "all programs, of all users"},
+        {0},
+};
+
+struct which {
+        struct target target;
+        int mine, all;
+};
+
+static int take(int option, const char *argument, void *which)
 {
-        if (cli_read_pid(text, ret_pid) < 0)
-                return cli_fail(CLI_USAGE, "%s takes the pids that sublet status shows, not '%s'",
-                                command, text);
+        struct which *w = which;
+
+        if (option < TARGET_OPTIONS)
+                return target_take(option, argument, &w->target);
+        w->mine |= option == OPTION_MINE;
+        w->all |= option == OPTION_ALL;
         return CLI_OK;
 }
 
 static int tell_programs(const struct cli_command *self, int argc, char **argv,
                          const struct verb *verb)
 {
-        static struct program programs[PIDS_MAX];
-        struct target target = {0};
+        static struct program programs[PROGRAMS_MAX];
+        static struct programs named;
+        struct which which = {0};
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        r = cli_parse(self, argc, argv, 0, take, &which, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words == 0)
+        if ((words > 0) + which.mine + which.all != 1)
                 return cli_fail(CLI_USAGE,
-                                "%s which programs? Name the pids that sublet status shows",
+                                "%s which programs? Give numbers or names that sublet status "
+                                "shows, or --mine, or --all",
                                 self->name);
-        if (words > PIDS_MAX)
-                return cli_fail(CLI_USAGE, "%s takes at most %d pids", self->name, PIDS_MAX);
+        if (which.mine || which.all)
+                r = programs_add_all(&named, &which.target, which.mine);
         for (int i = 0; i < words && r == CLI_OK; i++)
-                r = read_pid(self->name, argv[i], &programs[i].pid);
-        return r == CLI_OK ? carry_out(&target, programs, (size_t)words, verb) : r;
+                r = programs_add(&named, &which.target, argv[i]);
+        for (size_t i = 0; i < named.n; i++)
+                programs[i].pid = named.pid[i];
+        return r == CLI_OK ? carry_out(&which.target, programs, named.n, verb) : r;
 }
 
 int pause_main(const struct cli_command *self, int argc, char **argv)

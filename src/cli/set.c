@@ -5,26 +5,21 @@
 #include "base/macros.h"
 #include "cli/commands.h"
 #include "cli/control.h"
+#include "cli/programs.h"
 
 enum { OPTION_PID = TARGET_OPTIONS };
 
 const struct cli_option set_options[] = {
         TARGET_OPTION_ROWS,
-        [OPTION_PID] = {"pid", CLI_REQUIRED, "PID", "of this program, not of the daemon"},
+        [OPTION_PID] = {"pid", CLI_REQUIRED, "PID|NAME", "of this program, not of the daemon"},
         {0},
 };
 
 struct request {
         struct target target;
-        int pid; /* 0: the daemon's settings */
+        const char *program; /* its number or its name; NULL: the daemon's settings */
+        int pid;             /* 0: the daemon's settings */
 };
-
-static int take_pid(const char *text, const char *who, int *ret)
-{
-        if (cli_read_pid(text, ret) < 0)
-                return cli_fail(CLI_USAGE, "%s takes the number of a process, not '%s'", who, text);
-        return CLI_OK;
-}
 
 static int take(int option, const char *argument, void *request)
 {
@@ -32,7 +27,8 @@ static int take(int option, const char *argument, void *request)
 
         if (option < TARGET_OPTIONS)
                 return target_take(option, argument, &q->target);
-        return take_pid(argument, "--pid", &q->pid);
+        q->program = argument;
+        return CLI_OK;
 }
 
 static json_t *order(const struct request *q, const char *name)
@@ -52,7 +48,7 @@ static const char *text_of(const json_t *object, const char *field)
 }
 
 /* Prints all settings, or the value of one. */
-static int show(const struct request *q, const char *key)
+static int show(const struct request *q, const char *key, const char *unused)
 {
         json_t *answer, *one;
         bool found = false;
@@ -98,6 +94,25 @@ static int change(const struct request *q, const char *key, const char *value)
         return CLI_OK;
 }
 
+/* Does it for each program that was named, or for the daemon. */
+static int each(struct request *q,
+                int (*act)(const struct request *q, const char *key, const char *value),
+                const char *key, const char *value)
+{
+        static struct programs named;
+        int r = q->program ? programs_add(&named, &q->target, q->program) : CLI_OK;
+
+        if (r == CLI_OK && !q->program)
+                r = act(q, key, value);
+        for (size_t i = 0; r == CLI_OK && i < named.n; i++) {
+                q->pid = named.pid[i];
+                if (named.n > 1)
+                        (void)printf("%d: %s", q->pid, act == show && !key ? "\n" : "");
+                r = act(q, key, value);
+        }
+        return r;
+}
+
 int set_main(const struct cli_command *self, int argc, char **argv)
 {
         struct request q = {0};
@@ -112,7 +127,8 @@ int set_main(const struct cli_command *self, int argc, char **argv)
         if (words == 2 && (strcmp(argv[0], "order") == 0 || strcmp(argv[0], "pid") == 0))
                 return cli_fail(CLI_USAGE, "there is no setting '%s': sublet set shows all",
                                 argv[0]);
-        return words == 2 ? change(&q, argv[0], argv[1]) : show(&q, words ? argv[0] : NULL);
+        return words == 2 ? each(&q, change, argv[0], argv[1])
+                          : each(&q, show, words ? argv[0] : NULL, NULL);
 }
 
 int priority_main(const struct cli_command *self, int argc, char **argv)
@@ -124,7 +140,9 @@ int priority_main(const struct cli_command *self, int argc, char **argv)
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (words != 2)
-                return cli_fail(CLI_USAGE, "priority takes a pid and a number from -20 to 20");
-        r = take_pid(argv[0], "priority", &q.pid);
-        return r == CLI_OK ? change(&q, "priority", argv[1]) : r;
+                return cli_fail(CLI_USAGE,
+                                "priority takes a program, by number or name, and a number from "
+                                "-20 to 20");
+        q.program = argv[0];
+        return each(&q, change, "priority", argv[1]);
 }

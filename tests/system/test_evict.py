@@ -1,5 +1,6 @@
 """sublet evict: a program that has no work leaves the card at once, and comes back when it has work again."""
 
+import re
 import subprocess
 
 import pytest
@@ -86,5 +87,31 @@ def test_nothing_is_evicted_beyond_the_budget_of_host_memory(world):
 
 
 def test_the_order_names_what_is_wrong_with_it(shared):
-    assert "takes the pids that sublet status shows" in shared.sublet("evict", "train.py").stderr
+    assert "no program called 'train.py' shares a GPU" in shared.sublet("evict", "train.py").stderr
+    for words in ((), ("--mine", "--all"), ("--all", "1")):
+        assert "evict which programs? Give numbers or names" in shared.sublet("evict", *words).stderr
     assert "no program with pid 1 shares a GPU" in shared.sublet("evict", "1").stderr
+
+
+def test_programs_are_named_by_their_name_or_all_together(shared):
+    first, second = (shared.program("hold", "--bytes", "4MiB", "--block", "1MiB", stdin=subprocess.PIPE, SUBLET_NAME=name)
+                     for name in ("train.py", "other.py"))
+    for p in (first, second):
+        p.await_event("filled")
+
+    def told(*words):
+        done = shared.sublet(*words)
+        assert done.returncode == 0, done.stderr
+        return sorted(int(n) for n in re.findall(r"^(?:paused|resumed|evicted) (\d+) ", done.stdout, re.M))
+
+    both = sorted((first.pid, second.pid))
+    assert told("pause", "train.py") == [first.pid]
+    assert told("pause", "--mine") == both
+    assert told("resume", "other.py", str(second.pid)) == [second.pid], "a program that is named twice is told once"
+    assert told("resume", "--all") == both
+    assert shared.sublet("priority", "train.py", "3").returncode == 0
+    assert shared.sublet("set", "--pid", "train.py", "priority").stdout == "3\n"
+    assert shared.sublet("set", "--pid", "other.py", "priority").stdout == "0\n"
+    assert "no program called 'nobody.py'" in shared.sublet("set", "--pid", "nobody.py", "weight", "2").stderr
+    for p in (first, second):
+        p.finish()

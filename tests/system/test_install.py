@@ -133,35 +133,28 @@ COMPLETION = pathlib.Path(ROOT, "deploy", "completion")
 SHELL_ENV = {**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}", "TERM": "dumb", "XDG_RUNTIME_DIR": "/nonexistent"}
 
 
-def check_completions(complete):
-    """complete(words) returns the words that a shell offers."""
-    for words, wanted in COMPLETIONS:
-        found = complete(words)
-        assert wanted <= found and (found == wanted or wanted == {"cmake"}), f"{words}: {found}"
-
-
-def test_bash_completes_the_words_of_sublet():
+def complete_in_bash(lines, env):
+    """Returns the words that the shell offers for each line."""
     def complete(words):
         script = (f". {COMPLETION}/sublet.bash; COMP_WORDS=(sublet \"$@\"); COMP_CWORD=$#; _sublet; "
                   "printf '%s\\n' \"${COMPREPLY[@]}\"")
         split = re.sub("=", " = ", words).split(" ")  # bash makes = a word
-        done = subprocess.run(["bash", "-c", script, "bash", *split], env=SHELL_ENV, stdout=subprocess.PIPE,
+        done = subprocess.run(["bash", "-c", script, "bash", *split], env=env, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=20)
         assert done.stderr == ""
         return set(done.stdout.split())
 
-    check_completions(complete)
+    return [complete(words) for words in lines]
 
 
-@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
-def test_fish_completes_the_words_of_sublet():
+def complete_in_fish(lines, env):
     def complete(words):
         done = subprocess.run(["fish", "--no-config", "-c", f"source {COMPLETION}/sublet.fish; complete -C 'sublet {words}'"],
-                              env=SHELL_ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
+                              env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20)
         assert done.stderr == ""
         return {line.split("\t")[0] for line in done.stdout.splitlines()}
 
-    check_completions(complete)
+    return [complete(words) for words in lines]
 
 
 # zsh completes only on a terminal. This zsh prints the words that it offers after Ctrl-T.
@@ -180,11 +173,10 @@ print REA''DY
 """
 
 
-@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
-def test_zsh_completes_the_words_of_sublet():
+def complete_in_zsh(lines, env):
     pid, terminal = os.forkpty()
     if pid == 0:
-        os.execvpe("zsh", ["zsh", "-f", "-i"], SHELL_ENV)
+        os.execvpe("zsh", ["zsh", "-f", "-i"], env)
 
     def type_and_read(text, mark):
         os.write(terminal, text.encode())
@@ -194,13 +186,31 @@ def test_zsh_completes_the_words_of_sublet():
             said += os.read(terminal, 65536)
         return said.decode()
 
-    def complete(words):
-        said = type_and_read(f"\x15sublet {words}\x14", b"THATS ALL")
-        return set(re.findall(r"OFFER=([^\s=]+)", said))
-
     try:
         type_and_read(ZSH % COMPLETION, b"READY")
-        check_completions(complete)
+        return [set(re.findall(r"OFFER=([^\s=]+)", type_and_read(f"\x15sublet {words}\x14", b"THATS ALL"))) for words in lines]
     finally:
         os.close(terminal)
         os.waitpid(pid, 0)
+
+
+SHELLS = [pytest.param(complete, id=name, marks=pytest.mark.skipif(not shutil.which(name), reason=f"no {name} here"))
+          for name, complete in (("bash", complete_in_bash), ("fish", complete_in_fish), ("zsh", complete_in_zsh))]
+
+
+@pytest.mark.parametrize("complete", SHELLS)
+def test_a_shell_completes_the_words_of_sublet(complete):
+    lines, wanted = zip(*COMPLETIONS)
+    for line, words, found in zip(lines, wanted, complete(lines, SHELL_ENV)):
+        assert words <= found and (found == words or words == {"cmake"}), f"{line}: {found}"
+
+
+@pytest.mark.parametrize("complete", SHELLS)
+def test_a_shell_completes_numbers_and_names_of_programs(complete, shared):
+    p = shared.program("hold", "--bytes", "1MiB", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    env = {**shared.env, **{key: SHELL_ENV[key] for key in ("PATH", "TERM")}}
+    for found in complete(("pause ", "evict ", "set --pid ", "priority "), env):
+        assert found == {str(p.pid), "hold"}
+    assert {"names", "quantum"} <= complete(("set ",), env)[0]
+    p.finish()
