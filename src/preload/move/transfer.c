@@ -428,6 +428,7 @@ enum swap_progress transfer_reap(struct gpu *g)
         struct swap *s = g->swap;
         struct transfer *t = &s->ring[s->first];
         struct extent *e;
+        uint64_t bytes;
 
         if (s->count == 0 || t->asked)
                 return SWAP_NOTHING;
@@ -438,15 +439,16 @@ enum swap_progress transfer_reap(struct gpu *g)
         if (t->stuck)
                 return SWAP_NOTHING;
         e = t->extent;
+        bytes = e ? e->bytes : 0; /* an extent that was freed meanwhile is gone once it has left */
         if (e)
                 extent_close(e, &t->at);
         if (e && t->out && !leave(g, t))
-                e = NULL;
+                bytes = 0;
         if (e && !t->out)
                 extent_came(g, e);
-        s->episode_bytes += e ? e->bytes : 0;
+        s->episode_bytes += bytes;
         transfer_pop(s);
-        return e ? SWAP_MORE : SWAP_LATER;
+        return bytes ? SWAP_MORE : SWAP_LATER;
 }
 
 void transfer_end(struct gpu *g)
