@@ -822,6 +822,21 @@ def test_a_private_daemon_is_started_for_the_first_job_and_stays_while_one_waits
     end(world, "a", a)
 
 
+def test_a_job_fails_where_no_gpu_is_known_unless_it_may_wait(make_world, tmp_path):
+    world = make_world()
+    none = tmp_path / "none"
+    none.mkdir()
+    world.start_daemon(LD_LIBRARY_PATH=str(none))
+    p = submit(world, "a", "true")
+    assert p.wait() == 1, p.report()
+    assert p.err().splitlines()[-1] == (
+        "sublet: the job cannot start, because no GPU is known here: is NVIDIA's driver loaded? sublet doctor looks; "
+        "--wait-at-most waits for one"), p.err()
+    p = submit(world, "b", "true", options=("--wait-at-most", "8s"))
+    assert p.wait() == 1 and p.err().splitlines()[-1].endswith("within the time of --wait-at-most"), p.err()
+    await_gone(world)
+
+
 def test_status_shows_the_queue(queue):
     a = submit(queue, "first-job", file=job_file(queue, "a"))
     await_jobs(queue, **{"first-job": "running"})

@@ -33,6 +33,7 @@
 #define NAME_MAX_BYTES 63u
 #define TICK_MS        1000
 #define RETRY_NS       (NSEC_PER_SEC / 2)
+#define NO_GPU_NS      (5 * NSEC_PER_SEC) /* a daemon that has just started finds its GPUs by then */
 #define WARM_NS        (3 * NSEC_PER_SEC) /* after the first launch, before progress is told */
 #define BY_SIGNAL      128                /* plus its number: how shells tell it */
 
@@ -48,7 +49,8 @@ const struct cli_option submit_options[] = {
                         "ways that are allowed beside another job: sliced, turns, shared (MPS, if "
                         "the owner allows it), several with commas, or auto (all, the default)"},
         [OPTION_WAIT] = {"wait-at-most", CLI_REQUIRED, "TIME",
-                         "give up if it has not started after so long, such as 30min"},
+                         "give up if it has not started after so long, such as 30min; until then "
+                         "also wait for a GPU where none is known"},
         [OWN_OPTIONS] = {.more = launch_options},
 };
 
@@ -64,10 +66,11 @@ struct submitting {
         struct job job;
         bool has_job;
         struct place place;
-        int signals;     /* of signalfd() */
-        char folder[40]; /* of the library's counts; "": none */
-        double alone;    /* launches a second alone; 0: not known */
-        bool told;       /* people were told why it waits */
+        int signals;        /* of signalfd() */
+        char folder[40];    /* of the library's counts; "": none */
+        double alone;       /* launches a second alone; 0: not known */
+        bool told;          /* people were told why it waits */
+        uint64_t no_gpu_ns; /* since when the daemon has known no GPU; 0: it knows one */
         uint64_t retry_ns;
         bool left_out; /* the daemon does not take it back: it goes on outside of the queue */
 
@@ -384,6 +387,10 @@ static int on_message(struct submitting *s, const json_t *message)
                               "sublet: the job file is not used, so the job runs alone: %s\n",
                               warning);
         if (waits && !s->pid) {
+                if (!json_is_true(json_object_get(message, "no_gpu")))
+                        s->no_gpu_ns = 0;
+                else if (!s->no_gpu_ns)
+                        s->no_gpu_ns = clock_now_ns();
                 (void)fprintf(stderr, "sublet: the job waits, %s\n", waits);
                 s->told = true;
         }
@@ -422,6 +429,12 @@ static int read_messages(struct submitting *s)
         return r;
 }
 
+/* True if the job would wait for ever, and nobody has said how long it may. */
+static bool has_no_gpu(const struct submitting *s)
+{
+        return !s->wait_ns && s->no_gpu_ns && clock_now_ns() - s->no_gpu_ns >= NO_GPU_NS;
+}
+
 /* Returns the status to end with. */
 static int attend(struct submitting *s)
 {
@@ -442,6 +455,11 @@ static int attend(struct submitting *s)
                         r = read_messages(s);
                 if (s->pid)
                         tell_progress(s);
+                else if (r == CLI_OK && has_no_gpu(s))
+                        r = cli_fail(CLI_FAILED,
+                                     "the job cannot start, because no GPU is known here: is "
+                                     "NVIDIA's driver loaded? sublet doctor looks; --wait-at-most "
+                                     "waits for one");
                 else if (r == CLI_OK && s->wait_ns && clock_now_ns() - began >= s->wait_ns)
                         r = cli_fail(CLI_FAILED, "the job has not started within the time of "
                                                  "--wait-at-most");

@@ -483,7 +483,8 @@ static void tell_reasons(struct submits *all)
                 if (strcmp(why, m->said) == 0)
                         continue;
                 (void)strcpy(m->said, why);
-                submission_send(m, json_pack("{ss}", "waits", why));
+                submission_send(m, json_pack("{ss sb}", "waits", why, "no_gpu",
+                                             !*machine_gpu(all->server)));
         }
 }
 
