@@ -192,7 +192,7 @@ examples() {
 		.B sublet reload
 		lets it read the files again.
 		.PP
-		Sizes are written like 512MiB or 1.5GiB, durations like 250ms, 5s or 2min, shares like 5%.
+		Sizes are written like 512MiB or 20GiB, durations like 250ms, 5s or 2min, shares like 5%. A number without a unit is refused, except 0.
 		.SH OPTIONS
 		.SS Under [daemon]
 	END

@@ -16,8 +16,9 @@ struct suffix {
         uint64_t factor;
 };
 
+/* A number without a suffix is refused, except 0: "20" could be bytes or GiB, "5" could be seconds
+ * or milliseconds. */
 static const struct suffix size_suffixes[] = {
-        {"", 1},
         {"B", 1},
         {"k", UINT64_C(1) << 10},
         {"m", UINT64_C(1) << 20},
@@ -33,7 +34,6 @@ static const struct suffix size_suffixes[] = {
         {"TB", UINT64_C(1000000000000)},
 };
 
-/* A number without a suffix is refused, except 0: "5" could be seconds or milliseconds. */
 static const struct suffix duration_suffixes[] = {
         {"ns", 1},           {"us", NSEC_PER_USEC},      {"ms", NSEC_PER_MSEC},
         {"s", NSEC_PER_SEC}, {"min", 60 * NSEC_PER_SEC}, {"h", 3600 * NSEC_PER_SEC},
@@ -88,10 +88,18 @@ static int parse_scaled(const char *text, size_t length, const struct suffix *su
         return -EINVAL;
 }
 
+static int parse_with_unit(const char *text, const struct suffix *suffixes, size_t n, uint64_t *ret)
+{
+        if (strcmp(text, "0") == 0) {
+                *ret = 0;
+                return 0;
+        }
+        return parse_scaled(text, strlen(text), suffixes, n, ret);
+}
+
 int units_parse_size(const char *text, uint64_t *ret_bytes)
 {
-        return parse_scaled(text, strlen(text), size_suffixes, ARRAY_SIZE(size_suffixes),
-                            ret_bytes);
+        return parse_with_unit(text, size_suffixes, ARRAY_SIZE(size_suffixes), ret_bytes);
 }
 
 int units_parse_rate(const char *text, uint64_t *ret_bytes_per_s)
@@ -106,12 +114,7 @@ int units_parse_rate(const char *text, uint64_t *ret_bytes_per_s)
 
 int units_parse_duration(const char *text, uint64_t *ret_ns)
 {
-        if (strcmp(text, "0") == 0) {
-                *ret_ns = 0;
-                return 0;
-        }
-        return parse_scaled(text, strlen(text), duration_suffixes, ARRAY_SIZE(duration_suffixes),
-                            ret_ns);
+        return parse_with_unit(text, duration_suffixes, ARRAY_SIZE(duration_suffixes), ret_ns);
 }
 
 int units_parse_count(const char *text, uint64_t *ret_count)

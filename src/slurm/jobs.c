@@ -45,7 +45,8 @@ size_t jobs_text(const struct job *job, bool with_minimum, char ret[static JOBS_
                 (void)snprintf(minimum, sizeof(minimum), "minimum = %u.%u%%\n", g->minimum / 10,
                                g->minimum % 10);
         if (g->cap)
-                (void)snprintf(cap, sizeof(cap), "memory_cap = %llu\n", (unsigned long long)g->cap);
+                (void)snprintf(cap, sizeof(cap), "memory_cap = %lluB\n",
+                               (unsigned long long)g->cap);
         return (size_t)snprintf(
                 ret, JOBS_TEXT_MAX,
                 "# Slurm job %u of uid %u, account %s. The file goes when the job ends.\n"

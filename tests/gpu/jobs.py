@@ -50,7 +50,7 @@ def rate_plain(part, name, label):
 
 def rate_measured(part, name, label, path, *options):
     """Measures a job. Returns its rate meanwhile, as its program saw it in its first run."""
-    p = sublet(part, label, "measure", "-o", path, "--warm-up", str(BUILD_S), "--seconds", str(MEASURED_S), *options, "--", *command(part, name))
+    p = sublet(part, label, "measure", "-o", path, "--warm-up", f"{BUILD_S}s", "--seconds", str(MEASURED_S), *options, "--", *command(part, name))
     p.wait(part.deadline)
     second = [i for i, e in enumerate(p.events) if e["event"] == "ready"][1:]
     rates = [e for e in (p.events[:second[0]] if second else p.events) if e["event"] == "rate"]

@@ -45,7 +45,7 @@ class Job:
         self.part = part
         if share is not None:  # without a share the program may use all of the card
             # Small allocations have 2 MiB of their own, and the buffers of a rehearsal are no larger than that.
-            env["SUBLET_KEEP"] = str((int(share * total_mib) // 2 * 2 + 2) * MEBIBYTE)
+            env["SUBLET_KEEP"] = str((int(share * total_mib) // 2 * 2 + 2) * MEBIBYTE) + "B"
         self.p = part.start(argv, name, True, SUBLET_MEMORY="overflow", **env)
         self.p.expect("ready", part.deadline)
 

@@ -41,7 +41,7 @@ static void look(const struct buffer *u, unsigned long times, const char *size)
 {
         uint64_t bytes;
 
-        if (units_parse_size(size, &bytes) < 0 || bytes > u->b.bytes)
+        if (program_size(size, &bytes) < 0 || bytes > u->b.bytes)
                 program_fail(PROGRAM_EXIT_USAGE, "%s is no size of that buffer", size);
         for (; times > 0; times--)
                 launch_verify(u->b.at, bytes, u->b.origin, pattern_key(options.seed, u->round),
@@ -101,7 +101,7 @@ static void allocate(size_t n, const char *size)
 {
         struct buffer *u = &buffer[n];
 
-        if (units_parse_size(size, &u->b.bytes) < 0)
+        if (program_size(size, &u->b.bytes) < 0)
                 program_fail(PROGRAM_EXIT_USAGE, "%s is no size", size);
         u->b.bytes &= ~UINT64_C(7);
         u->b.origin = pattern_origin(n);

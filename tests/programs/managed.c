@@ -136,13 +136,13 @@ static bool obey(const char *line)
                 TRY(cu.MemAdvise(mine.chunk[1].at, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
         } else if (!strcmp(line, "copies")) {
                 copies();
-        } else if (!strncmp(line, "alloc ", 6) && units_parse_size(line + 6, &bytes) == 0) {
+        } else if (!strncmp(line, "alloc ", 6) && program_size(line + 6, &bytes) == 0) {
                 CUdeviceptr p;
 
                 TRY(cu.MemAlloc(&p, bytes));
                 TRY(cu.MemsetD8(p, 1, bytes));
                 TRY(cu.CtxSynchronize());
-        } else if (!strncmp(line, "refuse ", 7) && units_parse_size(line + 7, &bytes) == 0) {
+        } else if (!strncmp(line, "refuse ", 7) && program_size(line + 7, &bytes) == 0) {
                 CUdeviceptr p;
 
                 if (cu.MemAlloc(&p, bytes) != CUDA_ERROR_OUT_OF_MEMORY)

@@ -88,11 +88,16 @@ void program_check(CUresult r, const char *call, const char *file, int line)
                      "%s:%d: %s: %s (%d)", file, line, call, name ? name : "?", (int)r);
 }
 
+int program_size(const char *text, uint64_t *ret)
+{
+        return units_parse_count(text, ret) == 0 ? 0 : units_parse_size(text, ret);
+}
+
 static uint64_t size_argument(const char *text, const char *option)
 {
         uint64_t v;
 
-        if (units_parse_size(text, &v) < 0)
+        if (program_size(text, &v) < 0)
                 program_fail(PROGRAM_EXIT_USAGE, "--%s %s: not a size", option, text);
         return v;
 }

@@ -127,6 +127,9 @@ uint64_t blocks_verify(struct blocks *b, uint64_t round);
 void blocks_sample(const struct blocks *b, uint64_t round, const char *path);
 void blocks_free(struct blocks *b);
 
+/* Reads a size, with its unit or in bytes. 0 or -errno. */
+int program_size(const char *text, uint64_t *ret);
+
 /* Reads and clears a verdict; ends the program if it shows wrong words. Returns the sum. */
 uint64_t verdict_take(CUdeviceptr verdict, uint64_t round, CUstream s);
 CUdeviceptr verdict_new(void);

@@ -39,7 +39,7 @@ static CUresult take(const char *size)
         uint64_t bytes;
         CUresult r;
 
-        if (units_parse_size(size, &bytes) < 0 || blocks == BLOCKS_MOST)
+        if (program_size(size, &bytes) < 0 || blocks == BLOCKS_MOST)
                 program_fail(PROGRAM_EXIT_USAGE, "%s is no size, or there are too many blocks",
                              size);
         if (way == WAY_HANDLES)

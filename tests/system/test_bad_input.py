@@ -46,6 +46,14 @@ SUBLET_LINES = [
     (["run", "--sim=memory=", "true"], ["memory"]),
     (["run", "--sim=colour=red", "true"], ["colour"]),
     (["run", "--sim=bus=12", "true"], ["bus", "12"]),
+    (["run", "--sim=memory=200000000", "true"], ["memory", "'200000000'", "1GiB"]),
+    (["run", "--memory-cap", "20", "true"], ["--memory-cap is a size such as 20GiB, not '20'"]),
+    (["run", "--memory", "overflow", "--keep", "20", "true"], ["--keep is a size such as 20GiB, not '20'"]),
+    (["submit", "--memory-cap", "20", "true"], ["--memory-cap is a size such as 20GiB, not '20'"]),
+    (["submit", "--wait-at-most", "30", "true"], ["--wait-at-most is a time such as 30min, not '30'"]),
+    (["bench", "--capacity", "40"], ["--capacity is a size such as 40GiB, not '40'"]),
+    (["trace", "--last", "5"], ["--last takes a duration such as 5min, not '5'"]),
+    (["top", "--interval", "1"], ["--interval takes a time from 100ms to 1h, not '1'"]),
     (["run", "--daemon", "", "true"], ["--daemon"]),
     (["run", "--daemon", "/tmp/" + "d" * 200, "true"], ["ddd"]),
     (["run", "--daemon", "/no/such/dir", "true"], ["no directory", "/no/such/dir"]),
@@ -101,6 +109,9 @@ def test_subletd_names_the_bad_argument(world, args, names):
 CONFIGURATIONS = [
     ("[daemon]\nquantum = soon\n", ["soon", "2"]),
     ("[daemon]\ncolour = red\n", ["colour", "2"]),
+    ("[daemon]\ncapacity = 20\n", ['"20"', "20GiB", "2"]),
+    ("[daemon]\ngrace = 5\n", ['"5"', "5s", "2"]),
+    ("[default]\nmemory_cap = 20\n", ['"20"', "20GiB", "2"]),
     ("[other]\nmode = auto\n", ["other"]),
     ("mode auto\n", ["1"]),
     ("[daemon]\nmode = sideways\n", ["sideways", "2"]),
@@ -235,7 +246,8 @@ def test_a_program_runs_unshared_under_a_daemon_of_another_protocol_version(worl
     assert len(lines) == 1 and "use one release of both" in lines[0], p.err()
 
 
-VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", "20GiB"), ("SUBLET_PROFILE", "/tmp/no.profile"),
+VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", "20GiB"),
+             ("SUBLET_MEMORY_CAP", "20"), ("SUBLET_PROFILE", "/tmp/no.profile"),
              ("SUBLET_PRIORITY", "21"), ("SUBLET_GROUP", "g" * 32), ("SUBLET_UNCHANGED", "maybe"), ("SUBLET_CACHES", "some"), ("SUBLET_TORTURE", "much"),
              ("SUBLET_TRACE", "/no/such/file")]
 
@@ -249,7 +261,7 @@ def test_a_bad_variable_is_named_and_ignored(shared, name, value):
     assert len(lines) == 1 and (name in lines[0] or value in lines[0]), p.err()
 
 
-SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b"),
+SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_MEMORY", "200000000"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b"),
              ("SIMCUDA_FAIL", "cuMemAlloc_v2:0:2"), ("SIMCUDA_FAIL", "cuMemAllok:1:2")]
 
 

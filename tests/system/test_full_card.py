@@ -76,6 +76,6 @@ def test_more_than_the_card_alone_is_out_of_memory(shared, mib):
 def test_a_size_that_overflows_is_out_of_memory(make_world):
     world = make_world(memory="16GiB")
     world.context = 384 * MIB  # the size that the daemon expects on a card of this size
-    world.env["SIMCUDA_CONTEXT"] = str(world.context)
+    world.env["SIMCUDA_CONTEXT"] = f"{world.context}B"
     world.start_daemon()
     world.program("copies").ok()

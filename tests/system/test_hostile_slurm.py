@@ -80,7 +80,7 @@ def bystander(folder):
     """A job that was there before, and ends after the others. It notices nothing."""
     step = Step(folder, BYSTANDER, "option=cap=1G").begun()
     text = step.text()
-    assert "memory_cap = 1073741824" in text
+    assert "memory_cap = 1073741824B" in text
     yield step
     assert step.text() == text
     assert step.end() == "" and step.text() is None

@@ -16,7 +16,7 @@ import test_mps
 from world import BUILD, wait_for
 
 SUBLET = os.path.join(BUILD, "sublet")
-FAST = ("--warm-up", "0.3", "--seconds", "1.5")
+FAST = ("--warm-up", "0.3s", "--seconds", "1.5")
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_work_of_several_threads_is_counted_together(quiet):
 
 
 def test_a_number_of_steps(quiet):
-    job = measure(quiet, "--warm-up", "0.2", "--steps", 20, command=program("regular", "--how", "wait"))
+    job = measure(quiet, "--warm-up", "0.2s", "--steps", 20, command=program("regular", "--how", "wait"))
     assert job["steps"]["count"] >= 20 and job["steps"]["unit"] == "step"
     assert job["measured"]["seconds"] < 9  # it would be 10 if it did not end with the steps, which take half a second
 
@@ -149,7 +149,7 @@ def test_a_short_program_is_measured_from_its_beginning(quiet):
 
 def test_a_program_that_ends_in_the_measured_time(quiet):
     began = time.monotonic()
-    p = start(quiet, "--warm-up", "0.2", "--seconds", "60", command=[*PAUSING, "--seconds", "2", "--rounds", "1"])
+    p = start(quiet, "--warm-up", "0.2s", "--seconds", "60", command=[*PAUSING, "--seconds", "2", "--rounds", "1"])
     job = job_of(quiet, p)
     assert "the program has ended after" in p.err()
     assert steps_of(job) > 0 and job["measured"]["seconds"] < min(60, time.monotonic() - began)
@@ -171,7 +171,7 @@ def test_the_status_of_a_program_that_fails(quiet):
 
 
 def test_a_program_below_a_shell_is_ended_after_the_measured_time(quiet):
-    p = start(quiet, "--warm-up", "0.1", "--seconds", "0.5",
+    p = start(quiet, "--warm-up", "0.1s", "--seconds", "0.5",
               command=["sh", "-c", f"trap : TERM; {' '.join(PAUSING)}; echo over"])
     job = job_of(quiet, p)
     assert kernel(job, "step") and "over" in p.out()
@@ -179,7 +179,7 @@ def test_a_program_below_a_shell_is_ended_after_the_measured_time(quiet):
 
 
 def test_the_program_goes_on_if_that_is_asked_for(quiet):
-    p = start(quiet, "--warm-up", "0.1", "--seconds", "0.5", "--keep-running",
+    p = start(quiet, "--warm-up", "0.1s", "--seconds", "0.5", "--keep-running",
               command=[*PAUSING, "--until", quiet.path("end"), "--rounds", "1"])
     wait_for(lambda: os.path.exists(quiet.path("job.json")) or not p.running(), 60, "the job file")
     before = len(p.events("round"))
@@ -349,7 +349,7 @@ def test_a_program_that_fails_is_not_run_again(mps):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("when", ["runs", "starts"])
 def test_an_interrupt_ends_the_second_run_and_mps(mps, number, when):
-    p = start(mps, "--mps", "--warm-up", "0.2", "--seconds", "2", command=PAUSING)
+    p = start(mps, "--mps", "--warm-up", "0.2s", "--seconds", "2", command=PAUSING)
     wait_for(lambda: AGAIN in p.err() or not p.running(), 60, "the second run")
     if when == "runs":
         wait_for(lambda: any("environ" in x for x in left(mps)) and len(mps.clients()) == 1, 60, "a program under MPS")
@@ -382,7 +382,7 @@ def test_half_of_the_sms_goes_with_no_program_that_goes_on(world):
 @pytest.mark.parametrize("options, said", [
     (("--seconds", "0"), "--seconds is a number of seconds such as 10, not '0'"),
     (("--steps", "none"), "--steps is a number from 1, not 'none'"),
-    (("--warm-up", "-1"), "--warm-up is a number of seconds such as 10, not '-1'"),
+    (("--warm-up", "10"), "--warm-up is a time such as 10s, not '10'"),
 ])
 def test_wrong_options_are_named(world, options, said):
     done = world.sublet("measure", *options, "--", "true")

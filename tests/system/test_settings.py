@@ -81,6 +81,8 @@ def test_what_was_set_outlives_a_crash_and_a_reload_of_other_keys(world, conf):
     (("colour", "red"), ("colour",)),
     (("colour",), ("colour", "sublet set shows all")),
     (("grace", "soon"), ("malformed", '"soon"', "250ms")),
+    (("quantum", "2"), ("malformed", '"2"', "250ms")),
+    (("host_pool", "20"), ("malformed", '"20"', "20GiB")),
     (("mode", "sideways"), ("sideways", "exclusive")),
     (("clients_max", "7"), ("clients_max", "restart the daemon")),
     (("resource_config", "/x"), ("resource_config", "sublet reload")),
@@ -120,6 +122,7 @@ def test_what_a_program_has_of_its_own_is_shown_and_changed(world, program):
     assert "weight 2.5" in world.sublet("status").stdout
     assert "minimum is above maximum" in refused(world, "--pid", pid, "maximum", "20%")
     assert "malformed" in refused(world, "--pid", pid, "weight", "0")
+    assert "20GiB" in refused(world, "--pid", pid, "memory_cap", "20")
     assert "unknown key" in refused(world, "--pid", pid, "quantum", "2s")
     for key in "memory_cap", "minimum":
         assert told(world, "--pid", pid, key, "none") == f"{key} is none\n"

@@ -191,7 +191,7 @@ def test_a_bad_option_is_explained_before_the_job_is_submitted(world, slurm):
         assert done.returncode != 0 and len([l for l in done.stderr.splitlines() if said in l]) == 1, done.stderr
         assert "allocated" not in done.stderr + done.stdout and "Submitted" not in done.stdout
     done = slurm.run("salloc", "--sublet=cap=32MiB", "srun", "sh", "-c", f"echo $SLURM_JOB_ID; cat {world.dir}/conf.d/*.conf")
-    assert done.stdout.startswith("1\n") and "memory_cap = 33554432" in done.stdout, done  # the first job that there is
+    assert done.stdout.startswith("1\n") and "memory_cap = 33554432B" in done.stdout, done  # the first job that there is
 
 
 def test_the_administrator_says_what_follows_without_a_daemon(world, slurm):
@@ -212,7 +212,7 @@ def test_jobs_need_not_ask_where_the_administrator_says_so(world, slurm):
     slurm.limit("[default]\nalways = yes\nmemory_cap_most = 40MiB\n[account trusted]\nalways = no\n")
     show = ("sh", "-c", f"echo $LD_PRELOAD; cat {world.dir}/conf.d/*.conf")
     done = slurm.run("srun", *show)
-    assert done.stdout.startswith(LIBRARY) and "memory_cap = 41943040" in done.stdout, done.stdout
+    assert done.stdout.startswith(LIBRARY) and "memory_cap = 41943040B" in done.stdout, done.stdout
     done = slurm.run("srun", "--sublet=off", *show)
     assert done.stdout.startswith(LIBRARY) and "sublet: --sublet=off: the administrator" in done.stderr, done.stderr
     done = slurm.run("srun", "-A", "trusted", *show)

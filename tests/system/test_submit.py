@@ -485,7 +485,7 @@ def test_a_measured_job_alone_is_observed_to_progress_as_measured(queue):
     """Sleeping between its steps sets the rate, so that a busy machine changes little; what it changes goes by."""
     program = [f"{BUILD}/programs/regular", "--how", "wait", "--ms", "100", "--rounds", "0", "--until", queue.path("end")]
     file = queue.path("regular.job.json")
-    queue.start([SUBLET, "measure", "-o", file, "--warm-up", "0.3", "--seconds", "2", "--", *program]).wait()
+    queue.start([SUBLET, "measure", "-o", file, "--warm-up", "0.3s", "--seconds", "2", "--", *program]).wait()
     a = submit(queue, "a", *program, file=file)
     wait_for(lambda: [j for j in jobs(queue).values() if j["observed"] is not None and 0.5 < j["observed"] < 1.5], 30,
              "progress", interval=0.2, report=a.report)

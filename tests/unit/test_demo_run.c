@@ -209,8 +209,8 @@ static void all_reports_of_both_programs_are_read(void **state)
         /* Each program has contents of its own. */
         assert_string_equal(result.jobs[0].digest, "digest24301");
         assert_string_equal(result.jobs[1].digest, "digest24302");
-        assert_non_null(strstr(read_file("log"), "A 4096 24301 2 1.5 7\n"));
-        assert_non_null(strstr(read_file("log"), "B 4096 24302 2 1.5 7\n"));
+        assert_non_null(strstr(read_file("log"), "A 4096B 24301 2 1.5 7\n"));
+        assert_non_null(strstr(read_file("log"), "B 4096B 24302 2 1.5 7\n"));
         assert_string_equal(read_file("daemon-args"), ""); /* no daemon: the row is not shared */
         assert_int_equal(result.to_card, DEMO_UNKNOWN);
         assert_int_equal(result.handoffs, 0);

@@ -185,7 +185,7 @@ static void bytes_are_kept_on_the_card_only_in_overflow_mode(void **state)
 static void the_mode_may_come_from_the_environment(void **state)
 {
         (void)setenv("SUBLET_MEMORY", "overflow", 1);
-        takes("keep", "1");
+        takes("keep", "1GiB");
         assert_int_equal(complete(), CLI_OK);
         assert_null(launch_value(&launch, "SUBLET_MEMORY"));
         takes("memory", "swap"); /* options take precedence over the environment */

@@ -73,6 +73,7 @@ static void a_bad_option_is_named_in_one_sentence(void **state)
                 const char *text, *sentence;
         } bad[] = {
                 {"cap=x", "--sublet: cap is a size such as 20GiB, not 'x'"},
+                {"cap=20", "--sublet: cap is a size such as 20GiB, not '20'"},
                 {"cap", "--sublet: cap is a size such as 20GiB, not ''"},
                 {"cap=0", "--sublet: cap is a size such as 20GiB, not '0'"},
                 {"share=2", "--sublet: share is MIN:MAX such as 0.2:0.8, not '2'"},
@@ -218,6 +219,7 @@ static void a_file_that_is_wrong_anywhere_gives_nobody_more(void **state)
                 {"[default]\nminimum_most = 5\n", ":2: minimum_most \"5\""},
                 {"[accounts]\nmaximum = 20%\n", ":2: unknown section \"accounts\""},
                 {"[default]\nmemory_cap_most = lots\n", ":2: memory_cap_most \"lots\""},
+                {"[default]\nmemory_cap_most = 20\n", ":2: memory_cap_most \"20\""},
                 {"[default]\nalways = maybe\n", ":2: always \"maybe\""},
                 {"[plugin]\non_failure = ask\n", ":2: malformed on_failure \"ask\""},
                 {"[default]\nminimum_most = 90%\nnonsense\n", ":3: not a line"},
@@ -365,7 +367,7 @@ static void a_job_has_a_class_of_its_own(void **state)
         assert_string_equal(
                 slurp(7), "# Slurm job 7 of uid 1000, account physics. The file goes when the job "
                           "ends.\n[class slurm-7]\nslurm_job = 7\nminimum = 20.5%\n"
-                          "maximum = 80.0%\nweight = 2.500\nmemory_cap = 3221225472\n"
+                          "maximum = 80.0%\nweight = 2.500\nmemory_cap = 3221225472B\n"
                           "priority = -1\npriority_max = 2\n");
         jobs_leave(dir, 7, fake_reload, lock);
         assert_int_equal(reloads, 2);

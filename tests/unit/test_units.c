@@ -20,7 +20,6 @@ static void sizes_are_read_as_people_write_them(void **state)
 {
         static const struct good table[] = {
                 {"0", 0},
-                {"512", 512},
                 {"512B", 512},
                 {"16k", 16 * KIB},
                 {"16K", 16 * KIB},
@@ -35,7 +34,7 @@ static void sizes_are_read_as_people_write_them(void **state)
                 {"0.1TB", 100000000000},
                 {"0.000000000001k", 0},
                 {"0.500000000000000000000000000000000000000000GiB", GIB / 2},
-                {"18446744073709551615", UINT64_MAX},
+                {"18446744073709551615B", UINT64_MAX},
                 {"16777215TiB", UINT64_C(16777215) << 40},
         };
 
@@ -53,6 +52,9 @@ static void malformed_sizes_are_refused_and_leave_the_result_alone(void **state)
                 {"", -EINVAL},
                 {" ", -EINVAL},
                 {"GiB", -EINVAL},
+                {"20", -EINVAL},
+                {"00", -EINVAL},
+                {"1.5", -EINVAL},
                 {"-1", -EINVAL},
                 {"+1", -EINVAL},
                 {"1.", -EINVAL},
@@ -70,7 +72,7 @@ static void malformed_sizes_are_refused_and_leave_the_result_alone(void **state)
                 {"lots", -EINVAL},
                 {"1GiB/s", -EINVAL},
                 {"1GiB 1", -EINVAL},
-                {"18446744073709551616", -ERANGE},
+                {"18446744073709551616B", -ERANGE},
                 {"16777216TiB", -ERANGE},
                 {"99999999999999999999999999999999999999999g", -ERANGE},
         };

@@ -53,7 +53,7 @@ static int start_daemon(struct watch *w)
                 return cli_fail(CLI_FAILED, "cannot write %s: %m", settings);
         (void)fprintf(file, "[daemon]\nquantum = %s\n", run->quantum ? run->quantum : "auto");
         (void)fclose(file);
-        (void)snprintf(capacity, sizeof(capacity), "%llu",
+        (void)snprintf(capacity, sizeof(capacity), "%lluB",
                        (unsigned long long)run->stage->capacity);
         return job_daemon_start(&w->daemon, (const char *const[]){"--config", settings,
                                                                   "--capacity", capacity, NULL});

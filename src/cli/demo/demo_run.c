@@ -69,7 +69,7 @@ static int start_job(struct watch *w, unsigned k)
 
         if (parts_find(PART_DEMO_JOB, path) < 0)
                 return cli_fail(CLI_FAILED, "the demo's program is missing: no %s", path);
-        (void)snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)w->stage->job_bytes);
+        (void)snprintf(bytes, sizeof(bytes), "%lluB", (unsigned long long)w->stage->job_bytes);
         (void)snprintf(key, sizeof(key), "%u", FIRST_KEY + k);
         (void)snprintf(phases, sizeof(phases), "%u", w->stage->phases);
         (void)snprintf(seconds, sizeof(seconds), "%.1f", w->stage->seconds);

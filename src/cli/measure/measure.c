@@ -25,6 +25,8 @@
 #define SECONDS_DEFAULT 10
 #define WARM_UP_DEFAULT (2 * NSEC_PER_SEC)
 
+#define SECONDS_MAX UINT64_C(86400) /* of --seconds, and of --warm-up */
+
 enum {
         OPTION_OUTPUT,
         OPTION_STEPS,
@@ -43,8 +45,8 @@ const struct cli_option measure_options[] = {
                  "measure N steps of the program's work; sublet finds what repeats itself"},
         [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S",
                             "measure for S seconds (10); then the program is ended"},
-        [OPTION_WARM_UP] = {"warm-up", CLI_REQUIRED, "S",
-                            "begin S seconds after the first kernel (2)"},
+        [OPTION_WARM_UP] = {"warm-up", CLI_REQUIRED, "TIME",
+                            "begin so long after the first kernel (2s)"},
         [OPTION_KEEP_RUNNING] = {"keep-running", CLI_NONE, NULL,
                                  "let the program go on when the measured time is over"},
         [OPTION_MPS] = {"mps", CLI_NONE, NULL,
@@ -62,14 +64,14 @@ struct measuring {
 
 /* ---- options ---- */
 
-static int take_seconds(const char *option, const char *text, bool zero, uint64_t *ret_ns)
+static int take_seconds(const char *text, uint64_t *ret_ns)
 {
         char *end;
         const double s = strtod(text, &end);
 
-        if (!*text || *end || !(s >= 0) || s > 86400 || (s == 0 && !zero))
-                return cli_fail(CLI_USAGE, "--%s is a number of seconds such as 10, not '%s'",
-                                option, text);
+        if (!*text || *end || !(s > 0) || s > SECONDS_MAX)
+                return cli_fail(CLI_USAGE, "--seconds is a number of seconds such as 10, not '%s'",
+                                text);
         *ret_ns = (uint64_t)(s * (double)NSEC_PER_SEC);
         return CLI_OK;
 }
@@ -88,9 +90,13 @@ static int take(int option, const char *argument, void *measuring)
                                         argument);
                 return CLI_OK;
         case OPTION_SECONDS:
-                return take_seconds("seconds", argument, false, &m->run.seconds_ns);
+                return take_seconds(argument, &m->run.seconds_ns);
         case OPTION_WARM_UP:
-                return take_seconds("warm-up", argument, true, &m->run.warm_up_ns);
+                if (units_parse_duration(argument, &m->run.warm_up_ns) < 0 ||
+                    m->run.warm_up_ns > SECONDS_MAX * NSEC_PER_SEC)
+                        return cli_fail(CLI_USAGE, "--warm-up is a time such as 10s, not '%s'",
+                                        argument);
+                return CLI_OK;
         case OPTION_KEEP_RUNNING:
                 m->keep_running = true;
                 return CLI_OK;

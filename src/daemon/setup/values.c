@@ -152,7 +152,7 @@ static bool format_size(const void *field, char text[static VALUE_TEXT_MAX])
 {
         static const uint64_t units[] = {UINT64_C(1) << 30, UINT64_C(1) << 20, UINT64_C(1) << 10,
                                          1};
-        static const char *const names[] = {"GiB", "MiB", "KiB", ""};
+        static const char *const names[] = {"GiB", "MiB", "KiB", "B"};
         uint64_t bytes = *(const uint64_t *)field;
 
         if (bytes == UINT64_MAX)

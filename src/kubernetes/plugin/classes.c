@@ -146,7 +146,7 @@ static void write_class(FILE *f, const struct pod *pods, size_t n, const struct 
         if (w->weight)
                 (void)fprintf(f, "weight = %u.%03u\n", w->weight / 1000, w->weight % 1000);
         if (w->memory_cap)
-                (void)fprintf(f, "memory_cap = %llu\n", (unsigned long long)w->memory_cap);
+                (void)fprintf(f, "memory_cap = %lluB\n", (unsigned long long)w->memory_cap);
         if (w->has_priority)
                 (void)fprintf(f, "priority = %d\n", w->priority);
         if (w->group[0])
