@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/macros.h"
+
+#define TYPO_MAX 2 /* letters that differ: a name further away may be another tool's */
 
 const struct setting_row settings[SETTING_COUNT] = {
 #define SETTING(id, readers, kind, form, initial, help) \
@@ -98,4 +101,76 @@ enum setting setting_find(const char *name)
         while (s < SETTING_COUNT && strcmp(settings[s].name, name) != 0)
                 s++;
         return (enum setting)s;
+}
+
+/* Returns the edit distance of two words; only the first 47 characters of b count. V. Levenshtein,
+ * "Binary codes capable of correcting deletions, insertions, and reversals" (1966). */
+static unsigned distance(const char *a, const char *b)
+{
+        unsigned row[48], n = (unsigned)MIN(strlen(b), ARRAY_SIZE(row) - 1);
+
+        for (unsigned j = 0; j <= n; j++)
+                row[j] = j;
+        for (unsigned i = 1; *a; a++, i++) {
+                unsigned before = row[0];
+
+                row[0] = i;
+                for (unsigned j = 1; j <= n; j++) {
+                        unsigned change = before + (*a != b[j - 1]);
+
+                        before = row[j];
+                        row[j] = MIN(change, MIN(row[j], row[j - 1]) + 1);
+                }
+        }
+        return row[n];
+}
+
+enum setting setting_closest(const char *name, unsigned *ret_distance)
+{
+        unsigned best = 0;
+
+        *ret_distance = distance(name, settings[0].name);
+        for (unsigned s = 1; s < SETTING_COUNT; s++) {
+                const unsigned d = distance(name, settings[s].name);
+
+                if (d < *ret_distance) {
+                        *ret_distance = d;
+                        best = s;
+                }
+        }
+        return (enum setting)best;
+}
+
+bool setting_unknown(size_t *at, char ret[static SETTING_NAME_MAX])
+{
+        extern char **environ;
+
+        for (; environ && environ[*at]; (*at)++) {
+                const char *v = environ[*at];
+
+                if (strncmp(v, "SUBLET_", 7) != 0)
+                        continue;
+                (void)snprintf(ret, SETTING_NAME_MAX, "%.*s", (int)strcspn(v, "="), v);
+                if (setting_find(ret) == SETTING_COUNT) {
+                        (*at)++;
+                        return true;
+                }
+        }
+        return false;
+}
+
+void settings_warn(void)
+{
+        char name[SETTING_NAME_MAX];
+        size_t at = 0;
+
+        while (setting_unknown(&at, name)) {
+                unsigned away;
+                const enum setting meant = setting_closest(name, &away);
+
+                if (away <= TYPO_MAX)
+                        log_warning("%s is no variable of sublet, and does nothing: did you mean "
+                                    "%s?",
+                                    name, settings[meant].name);
+        }
 }

@@ -40,3 +40,11 @@ const char *setting_form(enum setting s, char ret[static SETTING_FORM_MAX]);
 void setting_refuse(enum setting s, const char *text);
 /* Returns the setting of the variable with this name; SETTING_COUNT: there is none. */
 enum setting setting_find(const char *name);
+/* Writes the name of the next variable of the environment that begins with SUBLET_ and is none of
+ * ours. *at: where to go on, 0 at first. False: there is none. */
+#define SETTING_NAME_MAX 64
+bool setting_unknown(size_t *at, char ret[static SETTING_NAME_MAX]);
+/* Returns the setting whose name is most like this one, and how many letters differ. */
+enum setting setting_closest(const char *name, unsigned *ret_distance);
+/* Warns about variables that look like misspelt ones of ours. */
+void settings_warn(void);

@@ -11,7 +11,7 @@ import others
 from others import BUILD, NOBODY
 from test_faults import OtherRelease
 from wireclient import MAGIC, encode
-from world import GENEROUS_S, SYSTEM_DAEMON
+from world import GENEROUS_S, LIBRARY, SYSTEM_DAEMON
 
 SUBLET = os.path.join(BUILD, "sublet")
 SUBLETD = os.path.join(BUILD, "subletd")
@@ -259,6 +259,19 @@ def test_a_bad_variable_is_named_and_ignored(shared, name, value):
     p = shared.program("fill", "--bytes", "4MiB", "--block", "1MiB", **{name: value}, **untold).ok()
     lines = p.err().splitlines()
     assert len(lines) == 1 and (name in lines[0] or value in lines[0]), p.err()
+
+
+@pytest.mark.parametrize("name, meant", [("SUBLET_PRIORTY", "SUBLET_PRIORITY"), ("SUBLET_MEMORY_CAPS", "SUBLET_MEMORY_CAP"),
+                                         ("SUBLET_UNLIKE_ANY", None)])
+def test_a_misspelt_variable_is_named_once_in_a_program(shared, name, meant):
+    p = shared.program("fill", "--bytes", "4MiB", "--block", "1MiB", **{name: "1"}).ok()
+    said = f"{name} is no variable of sublet, and does nothing: did you mean {meant}?"
+    assert [line.split(": ", 2)[-1] for line in p.err().splitlines()] == ([said] if meant else []), p.err()
+
+
+def test_a_misspelt_variable_is_not_named_in_a_program_that_uses_no_gpu(shared):
+    p = shared.start(["true"], LD_PRELOAD=LIBRARY, SUBLET_PRIORTY="1")
+    assert p.ok().err() == ""
 
 
 SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_MEMORY", "200000000"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b"),

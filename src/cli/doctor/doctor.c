@@ -600,52 +600,17 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
-/* Returns the edit distance of two words; only the first 47 characters of b count. V. Levenshtein,
- * "Binary codes capable of correcting deletions, insertions, and reversals" (1966). */
-static unsigned distance(const char *a, const char *b)
-{
-        unsigned row[48], n = (unsigned)MIN(strlen(b), ARRAY_SIZE(row) - 1);
-
-        for (unsigned j = 0; j <= n; j++)
-                row[j] = j;
-        for (unsigned i = 1; *a; a++, i++) {
-                unsigned before = row[0];
-
-                row[0] = i;
-                for (unsigned j = 1; j <= n; j++) {
-                        unsigned change = before + (*a != b[j - 1]);
-
-                        before = row[j];
-                        row[j] = MIN(change, MIN(row[j], row[j - 1]) + 1);
-                }
-        }
-        return row[n];
-}
-
-static enum setting closest(const char *name)
-{
-        unsigned best = 0;
-
-        for (unsigned s = 1; s < SETTING_COUNT; s++)
-                if (distance(name, settings[s].name) < distance(name, settings[best].name))
-                        best = s;
-        return (enum setting)best;
-}
-
 /* Reports misspelt variables of ours, which have no effect. */
 static void look_at_variables(void)
 {
-        extern char **environ;
+        char name[SETTING_NAME_MAX];
+        size_t at = 0;
+        unsigned away;
 
-        for (char **v = environ; *v; v++) {
-                char name[64];
-
-                (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(*v, "="), *v);
-                if (strncmp(name, "SUBLET_", 7) != 0 || setting_find(name) != SETTING_COUNT)
-                        continue;
+        while (setting_unknown(&at, name)) {
                 print_finding(WARN, "%s is set, and is no variable of sublet", name);
                 print_remedy("did you mean %s? `sublet help variables` lists them",
-                             settings[closest(name)].name);
+                             settings[setting_closest(name, &away)].name);
         }
 }
 

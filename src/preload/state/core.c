@@ -50,6 +50,7 @@ static int set_up(void)
         if (r < 0) {
                 atomic_store(&core.bystander, true);
         } else {
+                settings_warn();
                 python_setup(); /* before the setup of parts that look at `python` */
                 FOR_EACH_PART (p, setup) {
                         p->setup();
