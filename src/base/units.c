@@ -11,6 +11,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
+/* Programs write sizes as bytes without a unit; a person who writes 20 means GiB. */
+#define BARE_BYTES_LEAST (1u << 20)
+
 struct suffix {
         const char *text;
         uint64_t factor;
@@ -99,7 +102,13 @@ static int parse_with_unit(const char *text, const struct suffix *suffixes, size
 
 int units_parse_size(const char *text, uint64_t *ret_bytes)
 {
-        return parse_with_unit(text, size_suffixes, ARRAY_SIZE(size_suffixes), ret_bytes);
+        const int r = parse_with_unit(text, size_suffixes, ARRAY_SIZE(size_suffixes), ret_bytes);
+        uint64_t bytes;
+
+        if (r == 0 || units_parse_count(text, &bytes) < 0 || bytes < BARE_BYTES_LEAST)
+                return r;
+        *ret_bytes = bytes;
+        return 0;
 }
 
 int units_parse_rate(const char *text, uint64_t *ret_bytes_per_s)

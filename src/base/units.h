@@ -1,11 +1,11 @@
 /* units.h: numbers, sizes, rates and durations as people write them.
  *
- * Sizes: "512B", "64MiB", "1.5GiB", "16k", "2GB". A number needs its unit, except 0. Binary
- * suffixes (k, m, g, t, KiB, MiB, GiB, TiB) are powers of 1024; KB, MB, GB, TB powers of 1000.
- * Rates: a size followed by "/s". Durations: "250ms", "5s", "2min", "100us". Counts are decimal
- * digits alone: libsublet.so reads them without strtoull() and scanf(), which newer headers bind to
- * symbols that older C libraries lack. The parsers return 0, -EINVAL (malformed) or -ERANGE (too
- * large). Nothing allocates; thread-safe. */
+ * Sizes: "512B", "64MiB", "1.5GiB", "16k", "2GB". A number needs its unit, except 0 and, as a size,
+ * bytes from 1 MiB on. Binary suffixes (k, m, g, t, KiB, MiB, GiB, TiB) are powers of 1024; KB, MB,
+ * GB, TB powers of 1000. Rates: a size followed by "/s". Durations: "250ms", "5s", "2min", "100us".
+ * Counts are decimal digits alone: libsublet.so reads them without strtoull() and scanf(), which
+ * newer headers bind to symbols that older C libraries lack. The parsers return 0, -EINVAL
+ * (malformed) or -ERANGE (too large). Nothing allocates; thread-safe. */
 #pragma once
 
 #include <stddef.h>

@@ -46,7 +46,7 @@ SUBLET_LINES = [
     (["run", "--sim=memory=", "true"], ["memory"]),
     (["run", "--sim=colour=red", "true"], ["colour"]),
     (["run", "--sim=bus=12", "true"], ["bus", "12"]),
-    (["run", "--sim=memory=200000000", "true"], ["memory", "'200000000'", "1GiB"]),
+    (["run", "--sim=memory=200000", "true"], ["memory", "'200000'", "1GiB"]),
     (["run", "--memory-cap", "20", "true"], ["--memory-cap is a size such as 20GiB, not '20'"]),
     (["run", "--memory", "overflow", "--keep", "20", "true"], ["--keep is a size such as 20GiB, not '20'"]),
     (["submit", "--memory-cap", "20", "true"], ["--memory-cap is a size such as 20GiB, not '20'"]),
@@ -274,7 +274,7 @@ def test_a_misspelt_variable_is_not_named_in_a_program_that_uses_no_gpu(shared):
     assert p.ok().err() == ""
 
 
-SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_MEMORY", "200000000"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b"),
+SIMULATOR = [("SIMCUDA_MEMORY", "lots"), ("SIMCUDA_MEMORY", "200000"), ("SIMCUDA_BUS", "fast"), ("SIMCUDA_GPUS", "-3"), ("SIMCUDA_SESSION", "a/b"),
              ("SIMCUDA_FAIL", "cuMemAlloc_v2:0:2"), ("SIMCUDA_FAIL", "cuMemAllok:1:2")]
 
 

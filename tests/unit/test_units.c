@@ -21,6 +21,7 @@ static void sizes_are_read_as_people_write_them(void **state)
         static const struct good table[] = {
                 {"0", 0},
                 {"512B", 512},
+                {"1048576", MIB},
                 {"16k", 16 * KIB},
                 {"16K", 16 * KIB},
                 {"16KiB", 16 * KIB},
@@ -53,6 +54,7 @@ static void malformed_sizes_are_refused_and_leave_the_result_alone(void **state)
                 {" ", -EINVAL},
                 {"GiB", -EINVAL},
                 {"20", -EINVAL},
+                {"1048575", -EINVAL},
                 {"00", -EINVAL},
                 {"1.5", -EINVAL},
                 {"-1", -EINVAL},
