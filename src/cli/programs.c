@@ -58,6 +58,11 @@ int programs_add(struct programs *p, const struct target *target, const char *wo
 
         if (cli_read_pid(word, &pid) == 0)
                 return add(p, pid);
+        if (!word[strspn(word, "-0123456789")])
+                return cli_fail(CLI_USAGE,
+                                "'%s' is neither the number nor the name of a program: sublet "
+                                "status shows them",
+                                word);
         r = ask(target, &status);
         if (r != CLI_OK)
                 return r;

@@ -99,7 +99,7 @@ def test_a_setting_that_is_not_possible_changes_nothing_and_says_why(world, conf
 
 @pytest.mark.parametrize("words, names", [
     (("a", "b", "c"), ("'c'",)),
-    (("--pid", "x"), ("--pid", "'x'")),
+    (("--pid", "0"), ("'0'", "number nor the name")),
     (("order", "stop"), ("'order'",)),
 ])
 def test_a_wrong_command_line_is_not_sent(world, words, names):
@@ -184,7 +184,7 @@ def test_priority_is_a_command_of_its_own(world, program):
     said = world.sublet("priority", str(program.pid), "-4")
     assert (said.returncode, said.stdout, said.stderr) == (0, "priority is -4\n", "")
     assert world.clients()[program.pid]["priority"] == -4
-    for words in ((), ("1",), ("x", "1"), (str(program.pid), "1", "2")):
+    for words in ((), ("1",), ("0", "1"), (str(program.pid), "1", "2")):
         said = world.sublet("priority", *words)
         assert said.returncode == 2 and len(said.stderr.splitlines()) == 1, said
     assert "malformed" in world.sublet("priority", str(program.pid), "high").stderr
