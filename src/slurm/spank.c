@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Slurm 26.05 asks for a job by a slurm_step_id_t, and with this also by its number, as before. */
+#define SLURM_BACKWARD_COMPAT
 #include <slurm/slurm.h>
 /* Slurm finds these by name. */
 #pragma GCC visibility push(default)

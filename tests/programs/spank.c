@@ -101,8 +101,14 @@ void slurm_verbose(const char *format, ...)
         va_end(args);
 }
 
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+int slurm_load_job(job_info_msg_t **ret, slurm_step_id_t asked, uint16_t flags)
+{
+        const uint32_t id = asked.job_id;
+#else
 int slurm_load_job(job_info_msg_t **ret, uint32_t id, uint16_t flags)
 {
+#endif
         job_info_msg_t *found = calloc(1, sizeof(*found));
 
         if (!found || !(found->job_array = calloc(1, sizeof(*found->job_array))))
