@@ -11,6 +11,8 @@
 #define HEX        "0123456789abcdef"
 #define POD_DIGITS 32 /* the uid of a static pod */
 #define JOB_DIGITS 10 /* of a 32-bit number */
+#define SLUID      "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+#define SLUID_SIZE 14 /* "s", and a 64-bit number to the base 32 */
 #define SLICE      ".slice"
 
 /* A part of a path without the slashes. */
@@ -77,6 +79,18 @@ bool tenant_read_job(const char *text, size_t length, char ret[static TENANT_ID_
         return true;
 }
 
+bool tenant_read_sluid(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1])
+{
+        if (length != SLUID_SIZE || text[0] != 's')
+                return false;
+        for (size_t i = 1; i < length; i++)
+                if (!text[i] || !strchr(SLUID, text[i]))
+                        return false;
+        memcpy(ret, text, length);
+        ret[length] = 0;
+        return true;
+}
+
 bool tenant_same(const struct tenant *a, const struct tenant *b)
 {
         return a->kind == b->kind && strncmp(a->id, b->id, sizeof(a->id)) == 0;
@@ -127,10 +141,11 @@ static bool find_pod(const char *path, const char *end, bool inside, struct tena
 }
 
 /* Slurm's tree of version 1: slurm[_NODE]/uid_N/job_N; of version 2:
- * SLICE/[NODE_]slurmstepd.scope/job_N, below one slice or two nested ones. */
+ * SLICE/[NODE_]slurmstepd.scope/job_N, or SLUID for job_N, below one slice or two nested ones. */
 static bool find_job(const char *path, const char *end, struct tenant *ret)
 {
         struct part p = take(&path, end);
+        bool scope = false;
 
         if (is(p, "slurm") || begins(p, "slurm_")) {
                 if (!begins(take(&path, end), "uid_"))
@@ -140,9 +155,11 @@ static bool find_job(const char *path, const char *end, struct tenant *ret)
                         p = take(&path, end);
                 if (!is(p, "slurmstepd.scope") && !ends(p, "_slurmstepd.scope"))
                         return false;
+                scope = true;
         }
         p = take(&path, end);
-        if (!begins(p, "job_") || !tenant_read_job(p.text + 4, p.length - 4, ret->id))
+        if (!(begins(p, "job_") && tenant_read_job(p.text + 4, p.length - 4, ret->id)) &&
+            !(scope && tenant_read_sluid(p.text, p.length, ret->id)))
                 return false;
         ret->kind = TENANT_JOB;
         return true;

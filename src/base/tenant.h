@@ -16,7 +16,7 @@
 
 struct tenant {
         enum tenant_kind { TENANT_NONE, TENANT_POD, TENANT_JOB } kind;
-        char id[TENANT_ID_MAX + 1]; /* uid of the pod, or number of the job; "": none */
+        char id[TENANT_ID_MAX + 1]; /* uid of the pod, or number or SLUID of the job; "": none */
 };
 
 /* theirs, ours: what /proc/PID/cgroup says about the process and about the daemon. */
@@ -35,3 +35,5 @@ uint64_t tenant_number(const struct tenant *t);
 bool tenant_read_pod(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1]);
 /* The same for the number of a job. */
 bool tenant_read_job(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1]);
+/* The same for its SLUID, by which Slurm names the job's cgroup of version 2 from 26.05 on. */
+bool tenant_read_sluid(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1]);

@@ -36,10 +36,22 @@ static const struct {
 
 /* ---- the text ---- */
 
+/* slurmstepd is not a user's, so each of its cgroups is a place where Slurm makes them. */
+bool jobs_sluid(const char *cgroups, char ret[static TENANT_ID_MAX + 1])
+{
+        struct tenant t;
+
+        tenant_of_cgroups(cgroups, cgroups, &t);
+        return t.kind == TENANT_JOB && tenant_read_sluid(t.id, strlen(t.id), ret);
+}
+
 size_t jobs_text(const struct job *job, bool with_minimum, char ret[static JOBS_TEXT_MAX])
 {
         const struct granted *g = &job->granted;
-        char account[64], minimum[40] = "", cap[40] = "";
+        char account[64], sluid[60] = "", minimum[40] = "", cap[40] = "";
+
+        if (job->sluid)
+                (void)snprintf(sluid, sizeof(sluid), "slurm_sluid = %s\n", job->sluid);
 
         if (with_minimum && g->minimum)
                 (void)snprintf(minimum, sizeof(minimum), "minimum = %u.%u%%\n", g->minimum / 10,
@@ -50,13 +62,13 @@ size_t jobs_text(const struct job *job, bool with_minimum, char ret[static JOBS_
         return (size_t)snprintf(
                 ret, JOBS_TEXT_MAX,
                 "# Slurm job %u of uid %u, account %s. The file goes when the job ends.\n"
-                "[class slurm-%u]\nslurm_job = %u\n%smaximum = %u.%u%%\nweight = %u.%03u\n"
+                "[class slurm-%u]\nslurm_job = %u\n%s%smaximum = %u.%u%%\nweight = %u.%03u\n"
                 "%spriority = %d\npriority_max = %d\n",
                 job->id, job->uid,
                 text_copy(account, sizeof(account),
                           job->account && job->account[0] ? job->account : "unknown"),
-                job->id, job->id, minimum, g->maximum / 10, g->maximum % 10, g->weight / 1000,
-                g->weight % 1000, cap, g->priority, g->priority_most);
+                job->id, job->id, sluid, minimum, g->maximum / 10, g->maximum % 10,
+                g->weight / 1000, g->weight % 1000, cap, g->priority, g->priority_most);
 }
 
 /* ---- the daemon ---- */

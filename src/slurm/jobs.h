@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/tenant.h"
 #include "slurm/bounds.h"
 
 #define JOBS_SENTENCE_MAX 512
@@ -18,6 +19,7 @@
 struct job {
         uint32_t id;
         uint32_t uid;
+        const char *sluid;   /* how its cgroup names it; NULL: by its number */
         const char *account; /* NULL: not known */
         struct granted granted;
 };
@@ -27,6 +29,9 @@ struct job {
 typedef int jobs_reload(const char *dir, char reason[static JOBS_SENTENCE_MAX]);
 int jobs_reload_daemon(const char *dir, char reason[static JOBS_SENTENCE_MAX]);
 
+/* Finds the job's SLUID in what /proc/self/cgroup says about slurmstepd. False: it has none there.
+ */
+bool jobs_sluid(const char *cgroups, char ret[static TENANT_ID_MAX + 1]);
 /* Writes the text of the job's file; with_minimum: with the minimum. Returns its length. */
 size_t jobs_text(const struct job *job, bool with_minimum, char ret[static JOBS_TEXT_MAX]);
 

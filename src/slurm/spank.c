@@ -221,14 +221,28 @@ static char *account_of(uint32_t job)
         return account;
 }
 
+/* ---- the cgroup ---- */
+
+static bool sluid_of_self(char ret[static TENANT_ID_MAX + 1])
+{
+        _cleanup_fclose_ FILE *f = fopen("/proc/self/cgroup", "re");
+        char text[4 * PATH_MAX];
+        const size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+        text[n] = '\0';
+        return jobs_sluid(text, ret);
+}
+
 /* ---- a step begins ---- */
 
 static int enter(spank_t spank, uint32_t uid, const struct bounds *bounds, const char *account)
 {
-        char less[BOUNDS_ERROR_MAX], sentence[JOBS_SENTENCE_MAX];
+        char less[BOUNDS_ERROR_MAX], sentence[JOBS_SENTENCE_MAX], sluid[TENANT_ID_MAX + 1];
         struct job job = {.id = plugin.job, .uid = uid, .account = account};
         int r;
 
+        if (sluid_of_self(sluid))
+                job.sluid = sluid;
         job.granted = bounds_grant(bounds, &plugin.wishes, less);
         if (access(plugin.library, R_OK) < 0) {
                 say("the preload library is missing: no %s", plugin.library);

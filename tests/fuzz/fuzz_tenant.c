@@ -20,8 +20,11 @@ static void check_tenant(const char *theirs, const char *ours)
                 FUZZ_CHECK(tenant_read_pod(t.id, strlen(t.id), id) && strcmp(id, t.id) == 0);
                 FUZZ_CHECK(strstr(theirs, "kubepods") || strstr(theirs, ".."));
         } else if (t.kind == TENANT_JOB) {
-                FUZZ_CHECK(tenant_read_job(t.id, strlen(t.id), id) && strcmp(id, t.id) == 0);
-                FUZZ_CHECK(strstr(theirs, "slurm") && strstr(theirs, "job_"));
+                const bool number = tenant_read_job(t.id, strlen(t.id), id);
+
+                FUZZ_CHECK(number || tenant_read_sluid(t.id, strlen(t.id), id));
+                FUZZ_CHECK(strcmp(id, t.id) == 0 && strstr(theirs, "slurm"));
+                FUZZ_CHECK(strstr(theirs, number ? "job_" : "slurmstepd.scope"));
         } else {
                 FUZZ_CHECK(t.id[0] == '\0' && tenant_number(&t) == 0);
         }

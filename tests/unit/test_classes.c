@@ -105,6 +105,29 @@ static void pods_and_jobs_are_classes_by_what_the_kernel_says(void **state)
         config_free(&c);
 }
 
+static void a_job_is_known_by_its_number_if_a_class_tells_its_sluid(void **state)
+{
+        const struct tenant told = {TENANT_JOB, "sEKNKTV3WPV500"};
+        const struct tenant unknown = {TENANT_JOB, "sEKNKTV3WPV501"};
+        const struct tenant number = {TENANT_JOB, "12"};
+        struct config c;
+
+        assert_int_equal(read_text(&c,
+                                   "[class first]\nslurm_job = 5, 12\nuser = 8\n"
+                                   "[class slurm-12]\nslurm_job = 12\n"
+                                   "slurm_sluid = sEKNKTV3WPV500\n",
+                                   true),
+                         0);
+        assert_string_equal(classes_tenant(&c.classes, &told).id, "12");
+        assert_string_equal(classes_tenant(&c.classes, &unknown).id, unknown.id);
+        assert_string_equal(classes_tenant(&c.classes, &number).id, "12");
+        assert_string_equal(class_in(&c, 9, TENANT_JOB, told.id), "slurm-12");
+        assert_string_equal(class_in(&c, 8, TENANT_JOB, told.id), "first"); /* it stands first */
+        assert_string_equal(class_in(&c, 9, TENANT_JOB, "12"), "slurm-12");
+        assert_string_equal(class_in(&c, 9, TENANT_JOB, unknown.id), "none");
+        config_free(&c);
+}
+
 static void each_of_many_pods_is_found(void **state)
 {
         _cleanup_free_ char *text = NULL;
@@ -166,6 +189,9 @@ static void a_wrong_pod_or_job_is_refused(void **state)
                 "[class a]\nslurm_job = 0\n",
                 "[class a]\nslurm_job = 5_1\n",
                 "[class a]\nslurm_job = 12345678901\n",
+                "[class a]\nslurm_job = 5\nslurm_sluid = 5\n",
+                "[class a]\nslurm_job = 5, 6\nslurm_sluid = sEKNKTV3WPV500\n",
+                "[class a]\nslurm_sluid = sEKNKTV3WPV500\n",
                 "[pod x]\nname = y\n",
                 "[pod " POD_A "]\nname = a\033b\n",
                 "[pod " POD_A "]\nname = A/b\n",
@@ -570,6 +596,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_first_class_whose_every_kind_matches_wins),
                 cmocka_unit_test(pods_and_jobs_are_classes_by_what_the_kernel_says),
+                cmocka_unit_test(a_job_is_known_by_its_number_if_a_class_tells_its_sluid),
                 cmocka_unit_test(each_of_many_pods_is_found),
                 cmocka_unit_test(a_pod_has_the_names_of_its_last_section),
                 cmocka_unit_test(a_wrong_pod_or_job_is_refused),

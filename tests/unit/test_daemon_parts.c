@@ -384,6 +384,9 @@ static void pods_and_jobs_are_known_by_their_cgroups(void **state)
                  SERVICE, TENANT_JOB, "12"},
                 {"0::/gpu.slice/gpu-slurm.slice/slurmstepd.scope/job_5/step_0\n", SERVICE,
                  TENANT_JOB, "5"},
+                /* Slurm 26.05 names the cgroups of version 2 by SLUIDs */
+                {"0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n", SERVICE,
+                 TENANT_JOB, "sEKNKTV3WPV500"},
                 /* neither */
                 {"0::/user.slice/user-1000.slice/session-3.scope\n", SERVICE, TENANT_NONE, ""},
                 {"0::/system.slice/docker-" ID ".scope\n", SERVICE, TENANT_NONE, ""},
@@ -429,6 +432,12 @@ static void a_name_at_any_other_place_makes_no_tenant(void **state)
                 {"0::/slurm/uid_1/job_5x\n", SERVICE, TENANT_NONE, ""},
                 {"0::/slurm/uid_1/job_12345678901\n", SERVICE, TENANT_NONE, ""},
                 {"0::/slurm/job_5\n", SERVICE, TENANT_NONE, ""},
+                {"0::/slurm/uid_1/sEKNKTV3WPV500\n", SERVICE, TENANT_NONE, ""},
+                {"0::/system.slice/slurmstepd.scope/system\n", SERVICE, TENANT_NONE, ""},
+                {"0::/system.slice/slurmstepd.scope/sEKNKTV3WPV50\n", SERVICE, TENANT_NONE, ""},
+                {"0::/system.slice/slurmstepd.scope/sEKNKTV3WPV50l\n", SERVICE, TENANT_NONE, ""},
+                {"0::" DELEGATED "/system.slice/slurmstepd.scope/sEKNKTV3WPV500\n", SERVICE,
+                 TENANT_NONE, ""},
                 {"0::/slurmfake/uid_1/job_5\n", SERVICE, TENANT_NONE, ""},
         };
 

@@ -384,6 +384,24 @@ static void an_account_cannot_write_lines_into_the_file(void **state)
         assert_null(strstr(text, "\n[class all]"));
 }
 
+static void the_file_tells_the_sluid_by_which_the_cgroup_names_the_job(void **state)
+{
+        struct job job = job_of(7);
+        char text[JOBS_TEXT_MAX], sluid[TENANT_ID_MAX + 1];
+
+        assert_false(jobs_sluid("", sluid));
+        assert_false(jobs_sluid("0::/system.slice/slurmstepd.scope/job_7/step_0/slurm\n", sluid));
+        assert_false(jobs_sluid("4:memory:/slurm/uid_0/job_7/step_0\n", sluid));
+        (void)jobs_text(&job, true, text);
+        assert_null(strstr(text, "sluid"));
+        assert_true(jobs_sluid("0::/box/system.slice/n1_slurmstepd.scope/sEKNKTV3WPV500/step_0/"
+                               "slurm\n",
+                               sluid));
+        job.sluid = sluid;
+        assert_true(jobs_text(&job, true, text) < JOBS_TEXT_MAX);
+        assert_non_null(strstr(text, "\nslurm_job = 7\nslurm_sluid = sEKNKTV3WPV500\n"));
+}
+
 static void the_file_stays_until_the_last_step_of_the_job_ends(void **state)
 {
         char sentence[JOBS_SENTENCE_MAX];
@@ -548,6 +566,7 @@ int main(void)
                 IN_A_FOLDER(a_file_that_others_may_write_counts_as_unreadable),
                 IN_A_FOLDER(a_job_has_a_class_of_its_own),
                 cmocka_unit_test(an_account_cannot_write_lines_into_the_file),
+                cmocka_unit_test(the_file_tells_the_sluid_by_which_the_cgroup_names_the_job),
                 IN_A_FOLDER(the_file_stays_until_the_last_step_of_the_job_ends),
                 IN_A_FOLDER(files_of_killed_jobs_go_when_the_next_job_starts),
                 IN_A_FOLDER(a_requeued_job_starts_anew),

@@ -32,13 +32,14 @@ static struct labels gpu_labels(const struct server *s, unsigned gpu)
 /* The labels by which clusters join metrics. Without a name in conf.d the uid stands for it. */
 static void add_tenant(struct labels *l, const struct client *c)
 {
-        const struct tenant *t = &c->peer.tenant;
-        const struct class_pod *pod = classes_pod(&c->server->config->classes, t);
-        const bool in_pod = t->kind == TENANT_POD;
+        const struct classes *classes = &c->server->config->classes;
+        const struct tenant t = classes_tenant(classes, &c->peer.tenant);
+        const struct class_pod *pod = classes_pod(classes, &t);
+        const bool in_pod = t.kind == TENANT_POD;
 
         labels_add(l, "namespace", pod ? pod->namespace : "");
-        labels_add(l, "pod", pod && pod->name[0] ? pod->name : in_pod ? t->id : "");
-        labels_add(l, "slurm_job", t->kind == TENANT_JOB ? t->id : "");
+        labels_add(l, "pod", pod && pod->name[0] ? pod->name : in_pod ? t.id : "");
+        labels_add(l, "slurm_job", t.kind == TENANT_JOB ? t.id : "");
 }
 
 /* What a person needs to recognise the program; for those who may know it. */

@@ -141,17 +141,18 @@ static void add_share(json_t *one, const struct client *c, bool held, uint64_t p
 static void add_place(json_t *one, const struct client *c, bool known)
 {
         static const struct class_pod unknown;
-        const struct tenant *t = &c->peer.tenant;
-        const struct class_pod *pod = classes_pod(&c->server->config->classes, t);
-        const bool in_pod = known && t->kind == TENANT_POD, in_job = known && t->kind == TENANT_JOB;
+        const struct classes *classes = &c->server->config->classes;
+        const struct tenant t = classes_tenant(classes, &c->peer.tenant);
+        const struct class_pod *pod = classes_pod(classes, &t);
+        const bool in_pod = known && t.kind == TENANT_POD, in_job = known && t.kind == TENANT_JOB;
 
         if (!pod || !known)
                 pod = &unknown;
         (void)json_object_set_new(one, "container", text_if(known ? c->container.id : ""));
-        (void)json_object_set_new(one, "pod", text_if(in_pod ? t->id : ""));
+        (void)json_object_set_new(one, "pod", text_if(in_pod ? t.id : ""));
         (void)json_object_set_new(one, "pod_namespace", text_if(pod->namespace));
         (void)json_object_set_new(one, "pod_name", text_if(pod->name));
-        (void)json_object_set_new(one, "slurm_job", text_if(in_job ? t->id : ""));
+        (void)json_object_set_new(one, "slurm_job", text_if(in_job ? t.id : ""));
 }
 
 /* When the clients of one GPU that wait expect their turns. */

@@ -48,8 +48,9 @@ static json_t *tenant_json(const struct server *s, size_t program)
         struct tenant t = {.kind = kept.kind};
         const struct class_pod *pod;
 
-        if (t.kind == TENANT_JOB && tenant_read_job(kept.id, length, t.id))
-                return json_sprintf("job %s", t.id);
+        if (t.kind == TENANT_JOB &&
+            (tenant_read_job(kept.id, length, t.id) || tenant_read_sluid(kept.id, length, t.id)))
+                return json_sprintf("job %s", classes_tenant(&s->config->classes, &t).id);
         if (t.kind != TENANT_POD || !tenant_read_pod(kept.id, length, t.id))
                 return NULL;
         pod = classes_pod(&s->config->classes, &t);

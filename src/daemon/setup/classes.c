@@ -119,6 +119,13 @@ static int add_job(void *field, const char *text)
         return tenant_read_job(text, strlen(text), id) ? add_pattern(field, id) : -EINVAL;
 }
 
+static int add_sluid(void *field, const char *text)
+{
+        char id[TENANT_ID_MAX + 1];
+
+        return tenant_read_sluid(text, strlen(text), id) ? add_pattern(field, id) : -EINVAL;
+}
+
 /* Any other pattern would match no path. */
 static int add_path(void *field, const char *text)
 {
@@ -156,6 +163,8 @@ static const struct value_kind pod_list = {
         clear_patterns};
 static const struct value_kind job_list = {add_job, NULL, "job", "numbers of jobs, with commas",
                                            clear_patterns};
+static const struct value_kind sluid_list = {
+        add_sluid, NULL, "SLUID", "SLUIDs such as sEKNKTV3WPV500, with commas", clear_patterns};
 
 /* What the API server allows; the text ends up on terminals and in metrics. */
 static int parse_label(void *field, const char *text)
@@ -194,6 +203,8 @@ static const struct value_key match_keys[] = {
          VALUE_AT_RELOAD},
         {"slurm_job", &job_list, OF_CLASS(jobs), "any", "numbers of the Slurm jobs that it runs in",
          VALUE_AT_RELOAD},
+        {"slurm_sluid", &sluid_list, OF_CLASS(sluids), "none",
+         "how Slurm also names the one job of slurm_job", VALUE_AT_RELOAD},
 };
 
 #define OF_POD(member) offsetof(struct class_pod, member), sizeof(((struct class_pod *)0)->member)
@@ -310,6 +321,7 @@ void classes_free(struct classes *c)
                 clear_patterns(&c->list[i].cgroups);
                 clear_patterns(&c->list[i].pods);
                 clear_patterns(&c->list[i].jobs);
+                clear_patterns(&c->list[i].sluids);
         }
         free(c->pods);
         free(c->by_tenant);
@@ -457,7 +469,7 @@ static int make_index(struct classes *c, char error[static CONFIG_ERROR_MAX])
         if (c->others)
                 return 0;
         for (unsigned i = 0; i < c->n; i++)
-                n += c->list[i].pods.n + c->list[i].jobs.n;
+                n += c->list[i].pods.n + c->list[i].jobs.n + c->list[i].sluids.n;
         c->by_tenant = calloc(n + 1, sizeof(*c->by_tenant));
         c->others = calloc(c->n + 1ul, sizeof(*c->others));
         if (!c->by_tenant || !c->others) {
@@ -469,6 +481,7 @@ static int make_index(struct classes *c, char error[static CONFIG_ERROR_MAX])
 
                 add_entries(c, &class->pods, i);
                 add_entries(c, &class->jobs, i);
+                add_entries(c, &class->sluids, i);
                 if (!names_tenants(class) && classes_matches_by_key(class))
                         c->others[c->n_others++] = i;
                 c->by_cgroup |= class->cgroups.n > 0;
@@ -489,6 +502,13 @@ static const char *objection(struct class_settings *s)
         if (s->priority > s->priority_max)
                 return "priority is above priority_max";
         return s->minimum_permille > s->maximum_permille ? "minimum is above maximum" : NULL;
+}
+
+static const char *objection_to_jobs(const struct class *class)
+{
+        return class->sluids.n && class->jobs.n != 1
+                       ? "slurm_sluid names one job, so slurm_job has to be one number"
+                       : NULL;
 }
 
 static bool is_reached_by_name_alone(const struct class *class)
@@ -512,6 +532,8 @@ int classes_check(struct classes *c, unsigned room_permille, bool shared,
                 char text[200];
 
                 wrong = objection(&class->settings);
+                if (!wrong)
+                        wrong = objection_to_jobs(class);
                 sum += class->settings.minimum_permille;
                 if (!wrong && shared && is_reached_by_name_alone(class))
                         wrong = "a program of any user can choose its name, so in a shared daemon "
@@ -617,19 +639,37 @@ static unsigned first_entry(const struct classes *c, const struct tenant *tenant
         return first;
 }
 
-const struct class *classes_find(const struct classes *c, const struct class_subject *who)
+struct tenant classes_tenant(const struct classes *c, const struct tenant *tenant)
 {
-        const bool has_id = who->tenant && who->tenant->kind != TENANT_NONE;
+        const bool has_sluid = tenant->kind == TENANT_JOB && tenant->id[0] == 's';
+        const unsigned i = has_sluid ? first_entry(c, tenant) : c->n_by_tenant;
+        struct tenant known = *tenant;
+
+        if (i < c->n_by_tenant && strcmp(c->by_tenant[i].id, tenant->id) == 0)
+                (void)snprintf(known.id, sizeof(known.id), "%s",
+                               c->list[c->by_tenant[i].class].jobs.list[0]);
+        return known;
+}
+
+const struct class *classes_find(const struct classes *c, const struct class_subject *subject)
+{
+        const bool has_id = subject->tenant && subject->tenant->kind != TENANT_NONE;
+        struct class_subject who = *subject;
+        struct tenant known;
         unsigned best = c->n;
 
-        for (unsigned i = has_id ? first_entry(c, who->tenant) : c->n_by_tenant;
-             i < c->n_by_tenant && strcmp(c->by_tenant[i].id, who->tenant->id) == 0; i++)
-                if (matches(&c->list[c->by_tenant[i].class], who)) {
+        if (has_id) {
+                known = classes_tenant(c, subject->tenant);
+                who.tenant = &known;
+        }
+        for (unsigned i = has_id ? first_entry(c, &known) : c->n_by_tenant;
+             i < c->n_by_tenant && strcmp(c->by_tenant[i].id, known.id) == 0; i++)
+                if (matches(&c->list[c->by_tenant[i].class], &who)) {
                         best = c->by_tenant[i].class;
                         break;
                 }
         for (unsigned i = 0; i < c->n_others && c->others[i] < best; i++)
-                if (matches(&c->list[c->others[i]], who))
+                if (matches(&c->list[c->others[i]], &who))
                         best = c->others[i];
         return best < c->n ? &c->list[best] : NULL;
 }

@@ -51,6 +51,7 @@ struct class
         struct class_users users;
         struct class_patterns names, cgroups;
         struct class_patterns pods, jobs; /* uids and numbers, as in struct tenant */
+        struct class_patterns sluids;     /* how Slurm also names its only job */
         bool by_group;                    /* of a resource file: a program names it as its group */
         uint32_t number;                  /* from 1 on; kept over a reload */
         const char *file; /* where its last key stands; classes.files has the text */
@@ -68,7 +69,7 @@ struct classes {
 
         /* classes_check() makes these, so that a thousand classes of pods cost a client nothing. */
         struct class_entry {
-                const char *id; /* of a pod or a job */
+                const char *id; /* of a pod or a job, or a job's SLUID */
                 unsigned class; /* index in list */
         } * by_tenant;          /* sorted by id, then by class */
         unsigned n_by_tenant;
@@ -109,6 +110,8 @@ int classes_begin_pod(struct classes *c, const char *uid, struct class_pod **ret
                       char error[static CONFIG_ERROR_MAX]);
 /* Returns the names of the pod; NULL: no file tells them. */
 const struct class_pod *classes_pod(const struct classes *c, const struct tenant *tenant);
+/* Returns the tenant as people know it: with the job's number for its SLUID if a class tells it. */
+struct tenant classes_tenant(const struct classes *c, const struct tenant *tenant);
 
 /* Whether the key of a class takes a list. */
 bool class_has_list(const char *key);
