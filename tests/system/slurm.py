@@ -1,8 +1,10 @@
 """Debian's own Slurm for one test: munged, slurmctld and slurmd with one node, with all their files in the world's
 folder. Its jobs run on the world's simulated card, with the world's daemon, through sublet_spank.so."""
 
+import contextlib
 import glob
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -11,7 +13,11 @@ from others import BUILD  # other users must reach the plugin, and the library b
 from world import GENEROUS_S, wait_for
 
 PLUGIN, LIBRARY = (os.path.join(BUILD, name) for name in ("sublet_spank.so", "libsublet.so"))
-FREEZER = "/sys/fs/cgroup/freezer"
+CGROUPS = "/sys/fs/cgroup"
+# Version 2 only if asked for: its plugin may move processes of the machine into other cgroups when slurmd starts.
+UNIFIED = os.environ.get("SUBLET_CGROUP2") == "1"
+# Where slurmd makes a node's cgroups, and in them those of jobs.
+TREE, JOBS = (f"{CGROUPS}/system.slice/%s_slurmstepd.scope", "[js]*[0-9]*") if UNIFIED else (f"{CGROUPS}/freezer/slurm_%s", "uid_*")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scancel", "squeue")
 
 def _missing():
@@ -21,8 +27,8 @@ def _missing():
         return "Slurm is not installed; with Debian's slurmctld, slurmd, slurm-client and munge they run"
     if not os.path.exists(PLUGIN):
         return "this build has no sublet_spank.so; with libslurm-dev, and without a sanitizer, they run"
-    if not os.access(FREEZER, os.W_OK):
-        return "Slurm of Debian 12 cannot make cgroups of version 1 here; where /sys/fs/cgroup/freezer is mounted they run"
+    if not os.access(f"{CGROUPS}/cgroup.procs" if UNIFIED else f"{CGROUPS}/freezer", os.W_OK):
+        return "Slurm cannot make cgroups of version 1 here; where /sys/fs/cgroup/freezer is mounted they run"
     return None
 
 
@@ -56,7 +62,7 @@ GresTypes=gpu,shard
 PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 """
 NODE = "NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs=16 RealMemory=1000 Gres=gpu:1,shard:4 State=UNKNOWN\n"
-CGROUP = f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={os.path.dirname(FREEZER)}\n"
+CGROUP = "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if UNIFIED else f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={CGROUPS}\n"
 GRES = "Name=gpu File=/dev/null\nName=shard Count=4\n"
 
 
@@ -71,9 +77,13 @@ def _named():
 
 
 def _free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Returns one below those that the kernel gives to connections: one of them could take it before Slurm does."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
+        end = int(f.read().split()[0])
+    while True:
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("", random.randrange(end // 2, end)))
+            return s.getsockname()[1]
 
 
 class Slurm:
@@ -156,18 +166,21 @@ class Slurm:
         wait_for(lambda: not self.jobs(), GENEROUS_S, "all jobs to end", report=lambda: str(self.jobs()))
         wait_for(lambda: not self.files(), GENEROUS_S, "no file of a job", report=lambda: str(self.files()))
         if not killed:
-            wait_for(lambda: not glob.glob(f"{FREEZER}/slurm_{self.nodes[0][:-1]}*/uid_*"), GENEROUS_S, "no cgroup of a job")
+            wait_for(lambda: not glob.glob(os.path.join(TREE % (self.nodes[0][:-1] + "*"), JOBS)), GENEROUS_S, "no cgroup of a job")
         assert self.world.sublet("reload").stdout == "reloaded: 0 classes\n"
 
     def close(self):
         for job in self.jobs():
             self.run("scancel", job.split()[0])
         wait_for(lambda: not self.jobs(), GENEROUS_S, "all jobs to end")
+        for slurmd in self.slurmds if UNIFIED else ():  # it is itself in the node's tree
+            slurmd.send(15)
+            slurmd.wait()
         wait_for(self._remove_cgroups, GENEROUS_S, "slurmstepd to leave its cgroups", interval=0.1)
 
     def _remove_cgroups(self):
         """True if none is left. slurmd does not remove the cgroups of the nodes."""
-        tops = [f"{FREEZER}/slurm_{node}" for node in self.nodes]
+        tops = [TREE % node for node in self.nodes]
         for top in tops:
             for path, _, _ in os.walk(top, topdown=False):
                 try:
