@@ -108,8 +108,14 @@ int ask_begin(const char *dir, enum paths_kind kind, json_t *order, struct ask_t
 
         r = connect_to(dir, kind, PATHS_CONTROL_SOCKET, &fd);
         /* -ENOENT: containers have no control socket. */
-        if ((r == -EACCES || r == -ENOENT) && connect_to(dir, kind, PATHS_STATUS_SOCKET, &fd) == 0)
-                r = ask_is_public(order) ? 0 : -EACCES;
+        if (r == -EACCES || r == -ENOENT) {
+                const int status = connect_to(dir, kind, PATHS_STATUS_SOCKET, &fd);
+
+                if (status == 0)
+                        r = ask_is_public(order) ? 0 : -EACCES;
+                else if (status == -ECONNREFUSED)
+                        r = status; /* a killed daemon has left both sockets */
+        }
         if (r == 0)
                 r = send_line(fd, order);
         if (r < 0)
