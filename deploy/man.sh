@@ -88,12 +88,14 @@ examples() {
 		.SH FILES
 		.TP
 		.I /run/sublet
-		The sockets of the machine's daemon. While this directory exists, programs start no private daemon.
+		The sockets of the machine's daemon. While they exist, programs start no private daemon.
 		.TP
 		.I \$XDG_RUNTIME_DIR/sublet
 		The sockets of a user's private daemon, and its log
 		.RI ( subletd.log ).
 		Without XDG_RUNTIME_DIR:
+		.I /run/user/UID/sublet
+		or
 		.IR /tmp/sublet\-UID .
 		.TP
 		.I \$XDG_CONFIG_HOME/sublet/subletd.conf

@@ -1,10 +1,13 @@
 /* paths.c: owns the choice of the daemon's directory. Must never allocate. In a place where
  * others can write, must check the owner of a directory before it uses the directory. */
 #include "base/paths.h"
+#include "base/macros.h"
+#include "base/places.h"
 #include "base/settings.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +18,7 @@
 /* Replaces glibc's stat(): a program that was built with it on a current machine needs GLIBC_2.33,
  * which old containers lack. The kernel's struct stat is the same as glibc's on the 64-bit machines
  * that sublet runs on. */
-static int stat_path(const char *path, int flags, struct stat *ret)
+int paths_stat(const char *path, int flags, struct stat *ret)
 {
         return syscall(SYS_newfstatat, AT_FDCWD, path, ret, flags) < 0 ? -errno : 0;
 }
@@ -30,11 +33,15 @@ static const char *given(const char *text)
         return text && text[0] ? text : NULL;
 }
 
+/* printed: what snprintf() returned for a directory's name. */
+static int check_dir(int printed, size_t n)
+{
+        return printed >= PATHS_DIR_MAX ? -ENAMETOOLONG : check_printed(printed, n);
+}
+
 static int put_dir(char *ret, size_t n, const char *dir)
 {
-        int r = check_printed(snprintf(ret, n, "%s", dir), n);
-
-        return r < 0 || strlen(dir) >= PATHS_DIR_MAX ? -ENAMETOOLONG : 0;
+        return check_dir(snprintf(ret, n, "%s", dir), n);
 }
 
 int paths_join(const char *dir, const char *name, char *ret, size_t n)
@@ -45,7 +52,7 @@ int paths_join(const char *dir, const char *name, char *ret, size_t n)
 int paths_check_private(const char *dir, uid_t uid)
 {
         struct stat st;
-        int r = stat_path(dir, AT_SYMLINK_NOFOLLOW, &st);
+        int r = paths_stat(dir, AT_SYMLINK_NOFOLLOW, &st);
 
         if (r < 0)
                 return r;
@@ -64,39 +71,77 @@ int paths_make_private(const char *dir, uid_t uid)
 }
 
 /* A runtime directory left over from another user's session (su, sudo -E) must not be used. */
-static int runtime_usable(const struct paths_input *in)
+static int check_own(const char *dir, uid_t uid)
 {
         struct stat st;
 
-        return given(in->runtime) && in->runtime[0] == '/' && stat_path(in->runtime, 0, &st) == 0 &&
-               S_ISDIR(st.st_mode) && st.st_uid == in->uid;
+        return dir[0] == '/' && paths_stat(dir, 0, &st) == 0 && S_ISDIR(st.st_mode) &&
+                               st.st_uid == uid
+                       ? 0
+                       : -ENOENT;
+}
+
+int paths_private_at(const struct paths_input *in, enum paths_place place, const char *suffix,
+                     char *ret, size_t n)
+{
+        const unsigned long uid = (unsigned long)in->uid;
+        char above[PATHS_DIR_MAX] = "";
+        int r;
+
+        if (place == PATHS_AT_TMP)
+                return check_dir(snprintf(ret, n, "/tmp/sublet%s-%lu", suffix, uid), n);
+        if (place == PATHS_AT_RUNTIME)
+                r = put_dir(above, sizeof(above), given(in->runtime) ? in->runtime : "");
+        else
+                r = given(in->logins)
+                            ? check_dir(snprintf(above, sizeof(above), "%s/%lu", in->logins, uid),
+                                        sizeof(above))
+                            : -ENOENT;
+        if (r == 0)
+                r = check_own(above, in->uid);
+        return r < 0 ? r : check_dir(snprintf(ret, n, "%s/sublet%s", above, suffix), n);
 }
 
 int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n)
 {
-        char dir[PATHS_DIR_MAX];
-        int r;
+        int r = -ENOENT;
 
-        if (runtime_usable(in)) {
-                r = check_printed(snprintf(dir, sizeof(dir), "%s/sublet%s", in->runtime, suffix),
-                                  sizeof(dir));
-                if (r == 0)
-                        return put_dir(ret, n, dir);
+        for (int place = 0; place < PATHS_PLACES && r < 0; place++)
+                r = paths_private_at(in, (enum paths_place)place, suffix, ret, n);
+        return r;
+}
+
+/* A daemon that ends removes its sockets. So a directory without any is left over, unless somebody
+ * has mounted it, as for a container that is to see a daemon's sockets come and go. */
+static bool is_systems(const char *dir)
+{
+        static const char *const sockets[] = {PATHS_CLIENT_SOCKET, PATHS_STATUS_SOCKET,
+                                              PATHS_CONTROL_SOCKET};
+        char path[PATHS_DIR_MAX + 32];
+        struct stat st, above;
+
+        if (paths_stat(dir, 0, &st) < 0 || !S_ISDIR(st.st_mode))
+                return false;
+        for (size_t i = 0; i < ARRAY_SIZE(sockets); i++) {
+                struct stat socket;
+
+                if (paths_join(dir, sockets[i], path, sizeof(path)) < 0 ||
+                    paths_stat(path, 0, &socket) != -ENOENT)
+                        return true;
         }
-        r = check_printed(snprintf(ret, n, "/tmp/sublet%s-%lu", suffix, (unsigned long)in->uid), n);
-        return r < 0 || strlen(ret) >= PATHS_DIR_MAX ? -ENAMETOOLONG : 0;
+        return paths_join(dir, "..", path, sizeof(path)) < 0 || paths_stat(path, 0, &above) < 0 ||
+               above.st_dev != st.st_dev;
 }
 
 int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_kind *ret_kind)
 {
         enum paths_kind kind = PATHS_PRIVATE;
-        struct stat st;
         int r;
 
         if (given(in->named)) {
                 kind = PATHS_NAMED;
                 r = put_dir(ret, n, in->named);
-        } else if (given(in->system) && stat_path(in->system, 0, &st) == 0 && S_ISDIR(st.st_mode)) {
+        } else if (given(in->system) && is_systems(in->system)) {
                 kind = PATHS_SYSTEM;
                 r = put_dir(ret, n, in->system);
         } else {
@@ -107,22 +152,37 @@ int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_k
         return r;
 }
 
-int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind)
+struct paths_input paths_input_here(void)
 {
-        struct paths_input in = {
-                .named = given(explicit_dir) ? explicit_dir : setting_text(SETTING_DIR),
-                .system = "/run/sublet",
+        return (struct paths_input){
+                .named = setting_text(SETTING_DIR),
+                .system = PATHS_SYSTEM_DIR,
                 .runtime = getenv("XDG_RUNTIME_DIR"),
+                .logins = PATHS_LOGINS_DIR,
                 .uid = getuid(),
         };
+}
 
-        return paths_choose(&in, ret, n, ret_kind);
+int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind)
+{
+        struct paths_input in = paths_input_here();
+        enum paths_kind kind;
+        int r;
+
+        if (given(explicit_dir))
+                in.named = explicit_dir;
+        r = paths_choose(&in, ret, n, &kind);
+        if (r == 0 && kind == PATHS_PRIVATE)
+                places_find(&in, ret, n);
+        if (ret_kind)
+                *ret_kind = kind;
+        return r;
 }
 
 const char *paths_option(char ret[static PATHS_OPTION_MAX])
 {
-        struct paths_input in = {.runtime = getenv("XDG_RUNTIME_DIR"), .uid = getuid()};
-        const char *dir = given(setting_text(SETTING_DIR));
+        const struct paths_input in = paths_input_here();
+        const char *dir = given(in.named);
         char simulated[PATHS_DIR_MAX];
 
         *ret = 0;

@@ -2,10 +2,11 @@
  *
  * A daemon is named by the directory of its sockets. The first of these kinds that applies is used:
  *   NAMED    --daemon DIR, or SUBLET_DIR
- *   SYSTEM   /run/sublet, if it is a directory; a program whose connection is refused there waits
- *            and tries again
- *   PRIVATE  $XDG_RUNTIME_DIR/sublet, or /tmp/sublet-UID where that variable is
- *            missing, relative, or names a directory that is not the caller's
+ *   SYSTEM   /run/sublet, if it is a directory with a socket, or a mount; a program whose
+ * connection is refused there waits and tries again PRIVATE  the place where a daemon of the
+ * caller's answers (places.h), else the first of these that there is: $XDG_RUNTIME_DIR/sublet,
+ * /run/user/UID/sublet, /tmp/sublet-UID. The first two count only below a directory that is the
+ * caller's.
  *
  * A daemon may be started on demand in a PRIVATE directory, and in a NAMED one for which
  * paths_check_private() answers 0 or -ENOENT (`sublet run --sim` names one): never in a directory
@@ -15,6 +16,14 @@
 
 #include <stddef.h>
 #include <sys/types.h>
+
+#define PATHS_SYSTEM_DIR "/run/sublet"
+#define PATHS_LOGINS_DIR "/run/user" /* has a folder for each user who is logged in */
+/* What to do about a daemon of the machine that is gone: the library, the command line and doctor
+ * say the same. */
+#define PATHS_SYSTEM_REMEDY                                                              \
+        "`sudo systemctl start subletd` starts the machine's daemon; if there is to be " \
+        "none, `sudo rm -r " PATHS_SYSTEM_DIR "`"
 
 #define PATHS_CLIENT_SOCKET  "client.sock"
 #define PATHS_CONTROL_SOCKET "control.sock"
@@ -32,8 +41,9 @@ enum paths_kind { PATHS_NAMED, PATHS_SYSTEM, PATHS_PRIVATE };
 /* The input of the choice. Empty strings count as absent. */
 struct paths_input {
         const char *named;   /* --daemon or SUBLET_DIR; NULL for none */
-        const char *system;  /* "/run/sublet" */
+        const char *system;  /* PATHS_SYSTEM_DIR; NULL: the machine's daemon is not looked for */
         const char *runtime; /* XDG_RUNTIME_DIR; NULL for none */
+        const char *logins;  /* PATHS_LOGINS_DIR; NULL: not looked at */
         uid_t uid;
 };
 
@@ -43,12 +53,28 @@ struct paths_input {
  * ret_kind may be NULL. */
 int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind);
 
-/* As paths_daemon_dir(), but from an explicit input; reads the file system, not the environment. */
+/* Returns this process's input, with SUBLET_DIR as the name. */
+struct paths_input paths_input_here(void);
+
+/* As paths_daemon_dir(), but from an explicit input; reads the file system, not the environment,
+ * and asks no daemon: for PRIVATE it names the place where one is started. */
 int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_kind *ret_kind);
 
-/* Builds the name of the private directory "sublet" + suffix: $XDG_RUNTIME_DIR/sublet-sim for
- * "-sim", or /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
+/* The places of private directories, in the order in which they are looked at. */
+enum paths_place { PATHS_AT_RUNTIME, PATHS_AT_LOGIN, PATHS_AT_TMP, PATHS_PLACES };
+
+/* Builds the name of the directory "sublet" + suffix at a place, which need not exist. 0; -ENOENT:
+ * this process has no such place; or -ENAMETOOLONG. */
+int paths_private_at(const struct paths_input *in, enum paths_place place, const char *suffix,
+                     char *ret, size_t n);
+
+/* Builds the name of the private directory "sublet" + suffix at the first place that there is:
+ * $XDG_RUNTIME_DIR/sublet-sim for "-sim", or /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
 int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n);
+
+/* As stat(2) with flags of fstatat(2); 0 or -errno. */
+struct stat;
+int paths_stat(const char *path, int flags, struct stat *ret);
 
 /* Writes the option with which `sublet status` in any terminal asks the daemon of this process: "",
  * " --sim" or " --daemon DIR". Returns ret. */

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/places.h"
 #include "ask/ask.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -37,6 +38,21 @@ int target_take(int option, const char *argument, void *target)
         return CLI_OK;
 }
 
+/* Once: some commands ask every second. */
+static void tell_place(const char *dir)
+{
+        static bool told;
+        const struct paths_input in = paths_input_here();
+        char named[PATHS_DIR_MAX];
+
+        if (told || paths_private_dir(&in, "", named, sizeof(named)) < 0 || strcmp(named, dir) == 0)
+                return;
+        told = true;
+        (void)cli_fail(CLI_OK,
+                       "your daemon is in %s; this environment names %s, where none answers", dir,
+                       named);
+}
+
 int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                enum paths_kind *ret_kind)
 {
@@ -48,6 +64,8 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
         if (paths_daemon_dir(target->daemon, ret, PATHS_DIR_MAX, ret_kind) < 0)
                 return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket",
                                 target->daemon ? target->daemon : ret, target->daemon ? "" : "...");
+        if (*ret_kind == PATHS_PRIVATE)
+                tell_place(ret);
         return CLI_OK;
 }
 
@@ -57,6 +75,9 @@ static int explain(int r, const char *dir, bool public)
                 return cli_fail(CLI_FAILED,
                                 "no permission for %s: the daemon there is another user's, or of a "
                                 "group that you are not in",
+                                dir);
+        if ((r == -ENOENT || r == -ECONNREFUSED) && strcmp(dir, PATHS_SYSTEM_DIR) == 0)
+                return cli_fail(CLI_FAILED, "no subletd is running at %s; " PATHS_SYSTEM_REMEDY,
                                 dir);
         switch (r) {
         case -ENOENT:

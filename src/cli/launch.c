@@ -354,7 +354,7 @@ int launch_take_sim(const char *argument, struct launch *l)
 
 int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
 {
-        struct paths_input in = {.runtime = getenv("XDG_RUNTIME_DIR"), .uid = getuid()};
+        const struct paths_input in = paths_input_here();
         char suffix[64];
 
         if (session && session[0] && !check_session(session))

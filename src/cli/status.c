@@ -3,11 +3,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/clock.h"
+#include "base/places.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/launch.h"
@@ -106,6 +109,45 @@ static int show(const struct request *q, const json_t *status, const json_t *bef
                 q->pid);
 }
 
+/* A second daemon of this user counts the first one's programs as foreign, so both are shown. */
+static void show_others(const struct request *q)
+{
+        const struct paths_input in = paths_input_here();
+        struct private_place places[PLACES_MAX];
+        const struct status_view view = {.width = width_of_stdout()};
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+        unsigned n;
+
+        if (q->target.daemon || q->target.simulated || q->pid ||
+            target_dir(&q->target, dir, &kind) != CLI_OK || kind == PATHS_NAMED)
+                return;
+        n = places_look(&in, places);
+        for (unsigned i = 0; i < n; i++) {
+                json_t *order, *answer;
+                int r;
+
+                if (places[i].error < 0 || places[i].elsewhere || strcmp(places[i].dir, dir) == 0)
+                        continue;
+                order = json_pack("{ss}", "order", "status");
+                r = ask_daemon(places[i].dir, PATHS_PRIVATE, order, &answer);
+                json_decref(order);
+                if (r < 0)
+                        continue;
+                if (!q->json) {
+                        users_name(answer);
+                        (void)printf("\nin %s:\n", places[i].dir);
+                        (void)status_view_print(answer, &view, stdout);
+                        (void)fflush(stdout);
+                }
+                json_decref(answer);
+                (void)cli_fail(CLI_OK,
+                               "two daemons of yours are at work, and their programs take no "
+                               "turns: " PLACES_JOIN,
+                               places[i].dir);
+        }
+}
+
 static int watch(const struct request *q)
 {
         const struct timespec nap = {.tv_sec = WATCH_NS / NSEC_PER_SEC};
@@ -154,6 +196,7 @@ int status_main(const struct cli_command *self, int argc, char **argv)
                 if (json_array_size(json_object_get(answer, "gpus")) == 0)
                         point_to_simulator(&q.target);
         }
+        show_others(&q);
         json_decref(answer);
         return r;
 }

@@ -24,8 +24,6 @@
 #include "daemon/state/server.h"
 #include "daemon/server.h"
 
-#define SYSTEM_DIR "/run/sublet"
-
 #define AT(field) offsetof(struct options, field)
 
 struct options {
@@ -82,12 +80,13 @@ static int set_linger(void *options, const char *value)
 
 static const struct option_row rows[] = {
         {"dir", "DIR",
-         "the directory of the sockets (" SYSTEM_DIR " for root,\n"
-         "else $XDG_RUNTIME_DIR/sublet or /tmp/sublet-UID)",
+         "the directory of the sockets (" PATHS_SYSTEM_DIR " for root,\n"
+         "else $XDG_RUNTIME_DIR/sublet, /run/user/UID/sublet\n"
+         "or /tmp/sublet-UID)",
          set_dir, AT(dir), NULL},
         {"config", "FILE",
          "settings, with those in FILE.d/*.conf over them (else\n" SOURCES_SYSTEM_FILE
-         " for the daemon in " SYSTEM_DIR ";\n"
+         " for the daemon in " PATHS_SYSTEM_DIR ";\n"
          "$XDG_CONFIG_HOME/sublet/subletd.conf for a private one\n"
          "and for one that is not root's)",
          set_any_text, AT(config_path), NULL},
@@ -107,8 +106,8 @@ static const struct option_row rows[] = {
          options_set_true, AT(private), NULL},
         {"linger", "DURATION", "with --private: how long to stay without clients (30s)", set_linger,
          0, NULL},
-        {"shared", NULL, "let other users connect (in " SYSTEM_DIR ": always)", options_set_true,
-         AT(shared), NULL},
+        {"shared", NULL, "let other users connect (in " PATHS_SYSTEM_DIR ": always)",
+         options_set_true, AT(shared), NULL},
         {"group", "GROUP", "with --shared: only the members of this group (name or number)",
          set_any_text, AT(group), NULL},
 };
@@ -200,9 +199,10 @@ static int choose_dir(const struct options *o, char dir[static PATHS_DIR_MAX])
         const char *named = o->dir ? o->dir : setting_text(SETTING_DIR);
         struct paths_input in = {
                 .named = named                           ? named
-                         : geteuid() == 0 && !o->private ? SYSTEM_DIR
+                         : geteuid() == 0 && !o->private ? PATHS_SYSTEM_DIR
                                                          : NULL,
                 .runtime = getenv("XDG_RUNTIME_DIR"),
+                .logins = PATHS_LOGINS_DIR,
                 .uid = geteuid(),
         };
 
@@ -268,7 +268,7 @@ int main(int argc, char *argv[])
         if (o.linger && !o.private)
                 return options_fail(&table, "--linger goes with --private");
         r = choose_dir(&o, dir);
-        system = strcmp(dir, SYSTEM_DIR) == 0 && !o.private;
+        system = strcmp(dir, PATHS_SYSTEM_DIR) == 0 && !o.private;
         if (system)
                 o.shared = true;
         if (!r)

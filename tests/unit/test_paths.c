@@ -1,5 +1,6 @@
 /* test_paths.c: a program chooses the daemon's directory, and trusts only some directories. */
 #include "base/paths.h"
+#include "base/places.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -39,6 +41,17 @@ static const char *below(const char *name)
 
         (void)snprintf(p, sizeof(path[0]), "%s/%s", base, name);
         return p;
+}
+
+static int listen_in(const char *in)
+{
+        struct sockaddr_un sa = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+        assert_int_equal(paths_join(in, PATHS_CLIENT_SOCKET, sa.sun_path, sizeof(sa.sun_path)), 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+        assert_int_equal(listen(fd, 4), 0);
+        return fd;
 }
 
 static void a_named_directory_takes_precedence(void **state)
@@ -74,10 +87,81 @@ static void the_system_directory_takes_precedence_over_the_private_one(void **st
         assert_int_equal(kind, PATHS_PRIVATE);
         assert_string_equal(dir, below("sublet"));
 
+        /* A directory without a socket is left over. */
         assert_int_equal(mkdir(in.system, 0755), 0);
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_int_equal(kind, PATHS_PRIVATE);
+
+        (void)close(listen_in(in.system));
         assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
         assert_int_equal(kind, PATHS_SYSTEM);
         assert_string_equal(dir, in.system);
+}
+
+/* A container that has a folder mounted sees a daemon's sockets come and go there. */
+static void a_mounted_system_directory_counts_without_a_socket(void **state)
+{
+        struct paths_input in = {.system = "/proc", .runtime = base, .uid = getuid()};
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_int_equal(kind, PATHS_SYSTEM);
+}
+
+static void a_login_directory_is_used_without_the_variable(void **state)
+{
+        struct paths_input in = {.logins = base, .uid = getuid()};
+        char dir[PATHS_DIR_MAX], login[80], want[96];
+
+        (void)snprintf(want, sizeof(want), "/tmp/sublet-%u", (unsigned)in.uid);
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), 0);
+        assert_string_equal(dir, want);
+        (void)snprintf(login, sizeof(login), "%s/%u", base, (unsigned)in.uid);
+        assert_int_equal(mkdir(login, 0700), 0);
+        (void)snprintf(want, sizeof(want), "%s/sublet", login);
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), 0);
+        assert_string_equal(dir, want);
+        in.runtime = base;
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), NULL), 0);
+        assert_string_equal(dir, below("sublet"));
+}
+
+static void a_daemon_is_joined_where_it_answers(void **state)
+{
+        struct paths_input in = {.runtime = base, .logins = base, .uid = getuid()};
+        char dir[PATHS_DIR_MAX] = "unchanged", login[80], second[96];
+        struct private_place places[PLACES_MAX];
+        int fd;
+
+        (void)snprintf(login, sizeof(login), "%s/%u", base, (unsigned)in.uid);
+        (void)snprintf(second, sizeof(second), "%s/sublet", login);
+        assert_int_equal(mkdir(login, 0700), 0);
+        assert_int_equal(mkdir(second, 0700), 0);
+        fd = listen_in(second);
+        places_find(&in, dir, sizeof(dir));
+        assert_string_equal(dir, second);
+        assert_in_range(places_look(&in, places), 2, PLACES_MAX);
+        assert_string_equal(places[0].dir, below("sublet"));
+        assert_int_equal(places[0].error, -ENOENT);
+        assert_string_equal(places[1].dir, second);
+        assert_int_equal(places[1].error, 0);
+
+        /* Two names of one folder are one place. */
+        in.runtime = below("link");
+        assert_int_equal(symlink(login, in.runtime), 0);
+        (void)places_look(&in, places);
+        assert_string_equal(places[0].dir, below("link/sublet"));
+        assert_string_not_equal(places[1].dir, second);
+
+        in.runtime = NULL;
+        assert_int_equal(chmod(second, 0755), 0); /* others may enter */
+        (void)places_look(&in, places);
+        assert_int_equal(places[0].error, -EACCES);
+        assert_int_equal(chmod(second, 0700), 0);
+        (void)close(fd);
+        (void)places_look(&in, places);
+        assert_int_equal(places[0].error, -ECONNREFUSED);
 }
 
 static void a_missing_or_foreign_runtime_directory_is_not_used(void **state)
@@ -168,6 +252,12 @@ int main(void)
                 cmocka_unit_test_setup_teardown(
                         the_system_directory_takes_precedence_over_the_private_one, setup,
                         teardown),
+                cmocka_unit_test_setup_teardown(a_mounted_system_directory_counts_without_a_socket,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(a_login_directory_is_used_without_the_variable,
+                                                setup, teardown),
+                cmocka_unit_test_setup_teardown(a_daemon_is_joined_where_it_answers, setup,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(a_missing_or_foreign_runtime_directory_is_not_used,
                                                 setup, teardown),
                 cmocka_unit_test(a_name_too_long_for_a_socket_is_refused),

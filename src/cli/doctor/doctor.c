@@ -16,6 +16,7 @@
 #include "ask/ask.h"
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/places.h"
 #include "base/units.h"
 #include "base/settings.h"
 #include "cli/commands.h"
@@ -413,13 +414,16 @@ static void look_at_freezing(const char *library, const char *folder, unsigned g
 static void look_at_runtime_dir(void)
 {
         const char *runtime = getenv("XDG_RUNTIME_DIR");
+        const struct paths_input in = paths_input_here();
+        char place[PATHS_DIR_MAX] = "";
         struct stat st;
 
+        (void)paths_private_dir(&in, "", place, sizeof(place));
         if (!runtime || !runtime[0]) {
-                print_finding(OK, "no XDG_RUNTIME_DIR; /tmp is used instead");
+                print_finding(OK, "no XDG_RUNTIME_DIR; %s is used instead", place);
         } else if (runtime[0] != '/' || stat(runtime, &st) < 0) {
-                print_finding(OK, "XDG_RUNTIME_DIR=%s cannot be used; /tmp is used instead",
-                              runtime);
+                print_finding(OK, "XDG_RUNTIME_DIR=%s cannot be used; %s is used instead", runtime,
+                              place);
         } else if (!S_ISDIR(st.st_mode) || st.st_uid != getuid()) {
                 print_finding(WARN, "XDG_RUNTIME_DIR=%s is not a directory of yours and not used",
                               runtime);
@@ -446,10 +450,15 @@ static void judge_absent_daemon(int r, enum paths_kind kind, bool on_demand)
                               "the daemon there does not let you in: it is another user's, or "
                               "of a group that you are not in");
                 print_remedy("ask its administrator; until then programs run without sharing");
+        } else if (kind == PATHS_SYSTEM) {
+                print_finding(WARN,
+                              "no daemon answers there (%s): programs wait 5 s for it, then run "
+                              "without sharing",
+                              strerror(-r));
+                print_remedy(PATHS_SYSTEM_REMEDY);
         } else {
                 print_finding(WARN, "no daemon answers there (%s)", strerror(-r));
-                print_remedy("start one: %s", kind == PATHS_SYSTEM ? "sudo systemctl start subletd"
-                                                                   : "subletd --dir DIR");
+                print_remedy("start one: subletd --dir DIR");
         }
 }
 
@@ -468,6 +477,35 @@ static void judge_limit(const char *most)
                               "to give way: its configuration says freeze = %s",
                               most);
         print_remedy("take the line out of its configuration and start the daemon again");
+}
+
+/* Reports the daemons of this user beside the one in dir. */
+static void look_at_others(const char *dir)
+{
+        const struct paths_input in = paths_input_here();
+        struct private_place places[PLACES_MAX];
+        const unsigned n = places_look(&in, places);
+
+        for (unsigned i = 0; i < n; i++) {
+                const struct private_place *p = &places[i];
+
+                if (p->elsewhere) {
+                        print_finding(
+                                WARN,
+                                "your process %d is in another mount namespace (a container?) "
+                                "and under a daemon in %s there: programs here take no "
+                                "turns with it",
+                                p->pid, p->dir);
+                        print_remedy("let the machine have one daemon (sudo subletd), and mount "
+                                     "its socket there: docs/install.md, Containers");
+                } else if (p->error == 0 && strcmp(p->dir, dir) != 0) {
+                        print_finding(WARN,
+                                      "another daemon of yours is in %s: its programs and those "
+                                      "under %s take no turns, and lack each other's memory",
+                                      p->dir, dir);
+                        print_remedy(PLACES_JOIN, p->dir);
+                }
+        }
 }
 
 static void look_at_daemon(const struct target *target)
@@ -498,6 +536,8 @@ static void look_at_daemon(const struct target *target)
         if (kind == PATHS_PRIVATE && !target->simulated)
                 print_finding(OK, "to take turns with other users, share one daemon: subletd as "
                                   "root, or subletd --shared and SUBLET_DIR");
+        if (kind != PATHS_NAMED && !target->simulated)
+                look_at_others(dir);
         order = json_pack("{ss}", "order", "status");
         r = ask_daemon(dir, kind, order, &answer);
         json_decref(order);

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/macros.h"
 #include "daemon/people/peer.h"
 
 #define LOCK_FILE     "lock"
@@ -285,6 +286,35 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         return 0;
 }
 
+/* Programs wait for the machine's daemon while there is something of it, so a daemon that ends for
+ * good leaves nothing. Sockets of the service manager, and a mount, say that a next one comes; what
+ * programs for clusters have written stays for it, too. */
+static void leave_system(const struct place *p)
+{
+        static const char *const own[] = {PATHS_PUBLIC, PATHS_CONFIG, LOCK_FILE};
+        char path[PATH_MAX_HERE];
+        struct stat st, above;
+
+        if (strcmp(p->dir, PATHS_SYSTEM_DIR) != 0)
+                return;
+        for (int k = 0; k < PLACE_SOCKETS; k++)
+                if (p->given[k])
+                        return;
+        path_in(p->dir, MARKER_FILE, path);
+        if (access(path, F_OK) == 0)
+                return; /* programs hold memory, and the next daemon has to know it */
+        path_in(p->dir, "..", path);
+        if (stat(p->dir, &st) < 0 || stat(path, &above) < 0 || st.st_dev != above.st_dev)
+                return;
+        /* The lock goes last of all, and only if nothing else is left. */
+        for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+                path_in(p->dir, own[i], path);
+                if (remove(path) < 0 && errno != ENOENT)
+                        return;
+        }
+        (void)rmdir(p->dir);
+}
+
 void place_close(struct place *p, bool remove_sockets)
 {
         char path[PATH_MAX_HERE];
@@ -302,6 +332,8 @@ void place_close(struct place *p, bool remove_sockets)
         }
         for (int k = 0; k < PLACE_SOCKETS; k++)
                 cleanup_close(&p->listening[k]);
+        if (remove_sockets && p->lock_fd >= 0)
+                leave_system(p);
         /* Last, so that the next holder of the lock finds nothing of ours. */
         cleanup_close(&p->lock_fd);
         *p = PLACE_INIT;

@@ -1,16 +1,16 @@
 /* place.h: the directory that names a daemon: its lock, its sockets, its marker.
  *
  * A lock, held with flock(2), decides which daemon serves a directory. It ends with the daemon, so
- * sockets found without a lock are stale and are replaced. The lock file is never removed, because
- * that would race with the next daemon. A socket gets its name when it listens, the clients' socket
- * last, so a socket that refuses connections was left by a killed daemon. The marker exists while
- * clients may hold GPU memory. A daemon that finds one at its start knows that an earlier daemon
- * crashed, and how much host memory it had promised. Settings made at run time are also kept there,
- * and other programs write settings into its folder conf.d (sources.h).
+ * sockets found without a lock are stale and are replaced. A socket gets its name when it listens,
+ * the clients' socket last, so a socket that refuses connections was left by a killed daemon. The
+ * marker exists while clients may hold GPU memory. A daemon that finds one at its start knows that
+ * an earlier daemon crashed, and how much host memory it had promised. Settings made at run time
+ * are also kept there, and other programs write settings into its folder conf.d (sources.h).
  *
  * A shared daemon's sockets for everybody have a second name in its folder `public`, which has
- * nothing else: containers get this folder. It is never removed, because containers that have it
- * would not see its successor. */
+ * nothing else: containers get this folder. It stays, because containers that have it would not see
+ * the next daemon. The lock and the directory stay, too, but for one case: the machine's daemon,
+ * started by hand, leaves nothing, because programs look for a daemon where its directory is. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,14 +1,42 @@
-/* agent_notice.c: owns what a program's user is told of waits for its turn. The agent tells it,
- * because a thread that waits in the driver for frozen work cannot. Must never write to stdout. */
+/* agent_notice.c: owns what a program's user is told of waits for its turn, and of a daemon that is
+ * not there. The agent tells it, because a thread that waits in the driver for frozen work cannot.
+ * Must never write to stdout. */
 #include "preload/agent/agent_state.h"
 
+#include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/paths.h"
 #include "base/settings.h"
 #include "preload/freeze/freeze.h"
 #include "preload/state/notice.h"
+
+#define AWAIT_NS (5 * NSEC_PER_SEC)
+
+bool agent_awaits(int r)
+{
+        const bool gone = r == -ENOENT || r == -ECONNREFUSED;
+
+        return gone && !agent.tried && strcmp(agent.where, PATHS_SYSTEM_DIR) == 0 &&
+               (!agent.down_since_ns || clock_now_ns() - agent.down_since_ns <= AWAIT_NS);
+}
+
+void agent_tell_alone(const char *why)
+{
+        if (daemon_line.warned)
+                return;
+        daemon_line.warned = true;
+        if (strcmp(agent.where, PATHS_SYSTEM_DIR) == 0)
+                log_warning("no daemon in %s (%s): this program runs without "
+                            "sharing; " PATHS_SYSTEM_REMEDY,
+                            agent.where, why);
+        else
+                log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
+                            why);
+}
 
 static enum notice_doing doing(void) REQUIRES(core_lock)
 {

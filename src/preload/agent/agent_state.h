@@ -140,6 +140,11 @@ bool agent_wants_to_run(void) REQUIRES(core_lock);
 /* agent_notice.c: tells the program's user of a long wait for its turn, and of its end. Returns
  * when to call again if nothing changes. */
 uint64_t agent_notice(uint64_t now_ns) REQUIRES(core_lock);
+/* True if a new program waits although it cannot connect, with this -errno: the machine's daemon is
+ * gone, and may be starting again. */
+bool agent_awaits(int r) REQUIRES(core_lock);
+/* The program runs without sharing, because of this error: tells it once. */
+void agent_tell_alone(const char *why) REQUIRES(core_lock);
 
 /* ---- agent_freeze.c ---- */
 /* Freeze the program for a drain. True: it is frozen, and its memory may leave. False: it has to be

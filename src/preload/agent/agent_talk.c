@@ -267,10 +267,7 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
 {
         if (setting_is_on(SETTING_REQUIRE))
                 return;
-        if (!daemon_line.warned)
-                log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
-                            why);
-        daemon_line.warned = true;
+        agent_tell_alone(why);
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
                         agent_gpu_alone(&core.gpus[i]);
@@ -301,9 +298,9 @@ void agent_connect(void)
         r = link_connect(agent.where, &fd);
         lock_acquire(&core_lock);
         if (r < 0) {
-                bool first = !agent.tried;
+                bool awaited = agent_awaits(r), first = !agent.tried && !awaited;
 
-                agent.tried = true;
+                agent.tried = agent.tried || !awaited;
                 agent_down(strerror(-r));
                 if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
                         /* A program that never had a daemon may run without one. A program that

@@ -23,6 +23,7 @@
 #include "base/descriptors.h"
 #include "base/log.h"
 #include "base/paths.h"
+#include "base/places.h"
 #include "base/settings.h"
 
 extern char **environ;
@@ -144,6 +145,20 @@ static int connect_soon(const char *dir)
         return r;
 }
 
+/* A program joins a daemon that its environment does not name, so it says where that is, once. */
+static void tell_place(const char *dir)
+{
+        static _Atomic bool told;
+        const struct paths_input in = paths_input_here();
+        char named[PATHS_DIR_MAX];
+
+        if (paths_private_dir(&in, "", named, sizeof(named)) < 0 || strcmp(named, dir) == 0 || told)
+                return;
+        told = true;
+        log_notice("your daemon is in %s; this environment names %s, where none answers", dir,
+                   named);
+}
+
 int link_connect(char where[static 128], int *ret_fd)
 {
         static _Atomic bool failed; /* the daemon that was started last did not listen */
@@ -175,6 +190,8 @@ int link_connect(char where[static 128], int *ret_fd)
         }
         if (r < 0)
                 return r;
+        if (kind == PATHS_PRIVATE)
+                tell_place(where);
         *ret_fd = r;
         return 0;
 }
