@@ -185,6 +185,12 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
         looks_sample(s);
         if (s->linger)
                 private_bound_log(s->place->dir);
+        if (s->linger && place_is_lost(s->place)) {
+                log_warning("the directory %s is gone, where no program finds this daemon any "
+                            "more: leaving",
+                            s->place->dir);
+                server_stop(s, SERVER_STOPPED);
+        }
         (void)sd_event_source_set_time_relative(src, MEASURE_PERIOD_US);
         (void)sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
         return 0;

@@ -172,6 +172,19 @@ def test_programs_of_a_stopped_daemon_join_the_other_one(place):
     one.finish()
 
 
+def test_a_daemon_whose_folder_is_removed_leaves_its_programs_to_the_next_one(place):
+    """As when the user logs out, and the system removes /run/user/UID, while a program runs on."""
+    place.login(ALICE)
+    one = place.hold(ALICE)
+    one.await_event("filled")
+    shutil.rmtree(place.inside(f"/run/user/{ALICE}"))
+    two = place.hold(ALICE)
+    two.await_event("filled")
+    wait_for(lambda: place.pids(f"/tmp/sublet-{ALICE}") == {one.pid, two.pid}, 30, "both programs to have one daemon")
+    one.finish()
+    two.finish()
+
+
 def test_a_daemon_in_another_mount_namespace_is_reported_and_not_joined(place):
     script = 'mount -t tmpfs -o mode=1777 none /run && mkdir -m 700 /run/own && chown "$0" /run/own && exec "$@"'
     env = NOWHERE | {"LD_PRELOAD": os.path.join(BUILD, "libsublet.so"), "XDG_RUNTIME_DIR": "/run/own"}

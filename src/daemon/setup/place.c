@@ -339,6 +339,14 @@ void place_close(struct place *p, bool remove_sockets)
         *p = PLACE_INIT;
 }
 
+bool place_is_lost(const struct place *p)
+{
+        char path[PATH_MAX_HERE];
+
+        path_in(p->dir, kinds[PLACE_CLIENT].name, path);
+        return access(path, F_OK) < 0 && errno == ENOENT;
+}
+
 /* ---- files for the next daemon ---- */
 
 /* Writes a file; text "": removes it. False: the file could not be written (errno). */

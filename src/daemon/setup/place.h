@@ -55,6 +55,9 @@ void place_sign(const struct place *p);
 /* True if an earlier daemon has left a marker: its clients may come back. *ret_promised_bytes: the
  * host memory that it had promised; 0: not known. */
 bool place_was_busy(const struct place *p, uint64_t *ret_promised_bytes);
+/* True if the clients' socket has lost its name: the system removes /run/user/UID when the user
+ * logs out. */
+bool place_is_lost(const struct place *p);
 /* Sets the marker, because clients may hold memory, or removes it. */
 void place_mark(struct place *p, bool busy);
 /* Keeps the settings made at run time, as configuration text, for the daemon that follows a crash.
