@@ -16,6 +16,8 @@ import tempfile
 import time
 import uuid
 
+import pytest
+
 import audit
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -48,7 +50,22 @@ NO_PID_NAMESPACES = "no pid namespaces can be made here; as root outside of a co
 OLD_KERNEL = "this kernel cannot refuse descriptors; from Linux 6.16 on they run"
 # The reason why no program of this machine looks into /tmp for a daemon; None if programs do.
 SYSTEM_DAEMON = ("a system-wide daemon has /run/sublet; once it has left (sudo systemctl stop subletd) they run"
-                 if os.path.exists("/run/sublet") else None)
+                 if os.path.exists("/run/sublet/client.sock") else None)
+
+
+def _own_daemon():
+    """Returns why programs without SUBLET_DIR would join a daemon that is not a test's; None if they would not."""
+    for folder in (f"/run/user/{os.getuid()}/sublet", f"/tmp/sublet-{os.getuid()}"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            try:
+                s.connect(os.path.join(folder, "client.sock"))
+                return "a private daemon of the tests' user is at work; once it has left (sublet stop) they run"
+            except OSError:
+                continue
+    return None
+
+
+OWN_DAEMON = _own_daemon()
 
 # No variable of the caller may leak into a world. pytest of Debian 13 sets the size of its own terminal for its workers.
 _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
@@ -290,9 +307,14 @@ class World:
     def path(self, name):
         return os.path.join(self.root, name)
 
+    def _merged(self, env):
+        if OWN_DAEMON and env.get("SUBLET_DIR", self.dir) is None:
+            pytest.skip(OWN_DAEMON)
+        return {k: v for k, v in {**self.env, **env}.items() if v is not None}
+
     def start(self, argv, stdin=subprocess.DEVNULL, **env):
         """Starts any process in the world's environment. A variable given as None is unset."""
-        merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
+        merged = self._merged(env)
         p = Program(self, argv, merged, stdin, len(self.programs))
         self.programs.append(p)
         return p
@@ -331,7 +353,7 @@ class World:
 
     def sublet(self, *args, timeout=GENEROUS_S, **env):
         """Runs the command line. Returns the finished process."""
-        merged = {k: v for k, v in {**self.env, **env}.items() if v is not None}
+        merged = self._merged(env)
         return subprocess.run([os.path.join(BUILD, "sublet"), *args], env=merged, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
 
