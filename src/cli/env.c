@@ -30,8 +30,9 @@ static void print_hint(const struct launch *l)
         for (unsigned i = 0; i < l->n_variables; i++)
                 if (l->variables[i].value)
                         (void)fprintf(stderr, " %s", l->variables[i].name);
-        (void)fputs("\nSetuid, statically linked and musl programs then run unshared, without a "
-                    "word;\nsublet run says so of such a program.\n",
+        (void)fputs("\nSetuid and statically linked programs then run unshared, without a word; "
+                    "programs\nbuilt for musl do not start. sublet run says so of such a program, "
+                    "and starts it.\n",
                     stderr);
 }
 

@@ -23,11 +23,12 @@ static void explain_set(FILE *out)
 
 static void explain_env(FILE *out)
 {
-        (void)fputs("\neval \"$(sublet env)\" sets up this shell and all that it starts. Setuid, "
-                    "statically\nlinked and musl programs ignore it and run unshared, without a "
-                    "word. sublet run\nsays so of such a program; sublet doctor names those that "
-                    "have loaded the driver.\n",
-                    out);
+        (void)fputs(
+                "\neval \"$(sublet env)\" sets up this shell and all that it starts. Setuid and "
+                "statically\nlinked programs ignore it and run unshared, without a word; "
+                "programs built for musl\ndo not start. sublet run says so of such a program, "
+                "and starts it.\nsublet doctor names those that have loaded the driver.\n",
+                out);
 }
 
 static void explain_bench(FILE *out)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/preload_list.h"
 #include "base/settings.h"
 #include "cli/cli.h"
 
@@ -113,45 +114,65 @@ static bool find_interpreter(int fd, char ret[static PATH_MAX])
         return true;
 }
 
-void unshared_tell(const char *command)
+/* Opens the file that the kernel executes for a command: of a script, the interpreter's. -1: it
+ * cannot be found out. */
+static int open_program(const char *command, char path[static PATH_MAX])
 {
-        char path[PATH_MAX];
-
-        if (setting_is_on(SETTING_QUIET) || !find_program(command, path))
-                return;
+        if (!find_program(command, path))
+                return -1;
         for (int scripts = 0; scripts <= SCRIPTS_MAX; scripts++) {
                 _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
                 char next[PATH_MAX];
 
                 if (fd < 0)
-                        return;
-                if (find_interpreter(fd, next)) {
-                        (void)strcpy(path, next);
-                        continue;
-                }
-                switch (linking_of(fd, path)) {
-                case LINKING_STATIC:
+                        return -1;
+                if (!find_interpreter(fd, next))
+                        return TAKE_FD(fd);
+                (void)strcpy(path, next);
+        }
+        return -1;
+}
+
+static void leave_library_out(void)
+{
+        _cleanup_free_ char *rest = preload_list(getenv("LD_PRELOAD"), NULL);
+
+        if (!rest || (*rest ? setenv("LD_PRELOAD", rest, 1) : unsetenv("LD_PRELOAD")) < 0)
+                (void)cli_fail(CLI_FAILED, "cannot set the environment: %m");
+}
+
+void unshared_tell(const char *command)
+{
+        const bool quiet = setting_is_on(SETTING_QUIET);
+        char path[PATH_MAX];
+        _cleanup_close_ int fd = open_program(command, path);
+
+        switch (fd < 0 ? LINKING_NOT_KNOWN : linking_of(fd, path)) {
+        case LINKING_STATIC:
+                if (!quiet)
                         (void)cli_fail(CLI_OK,
                                        "%s is statically linked, so libsublet.so is not loaded and "
                                        "it runs without sharing; use a dynamically linked build",
                                        path);
-                        return;
-                case LINKING_MUSL:
+                break;
+        case LINKING_MUSL:
+                if (!quiet)
                         (void)cli_fail(CLI_OK,
-                                       "%s is built for the C library musl, into which "
-                                       "libsublet.so cannot be loaded; use a build for glibc",
+                                       "%s is built for the C library musl, so it starts without "
+                                       "libsublet.so, and neither it nor what it starts shares the "
+                                       "GPU; use a build for glibc",
                                        path);
-                        return;
-                case LINKING_GLIBC:
-                        if (changes_privileges(fd))
-                                (void)cli_fail(CLI_OK,
-                                               "%s gets privileges from its file, so libsublet.so "
-                                               "is not loaded and it runs without sharing; start "
-                                               "sublet from within, as in 'sudo sublet run'",
-                                               path);
-                        return;
-                default:
-                        return;
-                }
+                leave_library_out(); /* musl's loader would end the program over it */
+                break;
+        case LINKING_GLIBC:
+                if (!quiet && changes_privileges(fd))
+                        (void)cli_fail(CLI_OK,
+                                       "%s gets privileges from its file, so libsublet.so is not "
+                                       "loaded and it runs without sharing; start sublet from "
+                                       "within, as in 'sudo sublet run'",
+                                       path);
+                break;
+        case LINKING_NOT_KNOWN:
+                break;
         }
 }

@@ -1,6 +1,7 @@
 /* unshared.h: programs into which the loader does not load libsublet.so. */
 #pragma once
 
-/* If `sublet run` of this command would not share the GPU, prints a sentence with the reason to
- * stderr. Prints nothing if that cannot be found out, or with SUBLET_QUIET=1. */
+/* Call it right before execvp() of this command. If the program would not share the GPU, prints a
+ * sentence with the reason to stderr, but not with SUBLET_QUIET=1. If it would not even start with
+ * libsublet.so, takes that out of LD_PRELOAD. Does nothing if the reason cannot be found out. */
 void unshared_tell(const char *command);

@@ -214,9 +214,42 @@ def test_run_examines_the_interpreter_of_a_script(shared):
         assert f"{interpreter} {STATICALLY}" in told(shared, shared.path(name))[0]
 
 
-def test_a_program_for_musl_is_told_to_need_another_build(shared):
-    path = elf(shared.path("musl"), "/lib/ld-musl-x86_64.so.1")
-    assert f"{path} is built for the C library musl" in told(shared, path)[0]
+@pytest.fixture
+def musl(shared):
+    """A real program of musl, which prints LD_PRELOAD."""
+    if not shutil.which("musl-gcc"):
+        pytest.skip("there is no musl-gcc")
+    with open(shared.path("musl.c"), "w", encoding="ascii") as f:
+        f.write('#include <stdio.h>\n#include <stdlib.h>\n'
+                'int main(void) { const char *p = getenv("LD_PRELOAD"); return puts(p ? p : "none") < 0; }\n')
+    subprocess.run(["musl-gcc", shared.path("musl.c"), "-o", shared.path("musl")], check=True)
+    return shared.path("musl")
+
+
+def test_a_program_for_musl_starts_without_the_library_and_is_told_so(shared, musl):
+    with_it = subprocess.run([musl], env={**shared.env, "LD_PRELOAD": os.path.join(BUILD, "libsublet.so")}, capture_output=True,
+                             timeout=30, check=False)
+    assert with_it.returncode == 127, "musl's loader starts no program with the library"
+    with open(shared.path("script"), "w", encoding="utf-8") as f:
+        f.write(f"#!{musl}\n")
+    os.chmod(shared.path("script"), 0o755)
+    for command in (musl, shared.path("script")):
+        done = run(shared, "--", command, SUBLET_QUIET=None)
+        assert (done.returncode, done.stdout) == (0, "none\n"), done
+        assert done.stderr.startswith(f"sublet: {musl} is built for the C library musl, so it starts without libsublet.so")
+        assert len(done.stderr.splitlines()) == 1 and "shares the GPU" in done.stderr
+    quiet = run(shared, "--", musl)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "none\n", "")
+
+
+def test_a_program_for_musl_keeps_the_libraries_that_its_user_preloads(shared, musl):
+    library = shared.path("libown.so")
+    with open(shared.path("own.c"), "w", encoding="ascii") as f:
+        f.write("int own;\n")
+    # `sublet run` itself loads the library, too, so it must need no C library.
+    subprocess.run(["musl-gcc", "-shared", "-fPIC", "-nostdlib", shared.path("own.c"), "-o", library], check=True)
+    done = run(shared, "--", musl, LD_PRELOAD=f"{BUILD}/libsublet.so:{library}")
+    assert (done.returncode, done.stdout) == (0, f"{library}\n"), done
 
 
 def test_run_is_silent_about_programs_that_can_share(shared):
