@@ -578,7 +578,7 @@ static void the_process_in_the_way_is_named(void **state)
         rounds(1);
         ask_holder();
         assert_true(core.holder.known);
-        assert_string_equal(core.holder.text, "no daemon answers");
+        assert_string_equal(core.holder.text, "no daemon answers in nowhere");
 }
 
 static void failed_creates_are_reported_at_intervals(void **state)

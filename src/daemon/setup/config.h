@@ -15,9 +15,10 @@
 #include "sched/sched.h"
 #include "wire/wire.h"
 
-#define CONFIG_GPU_MAX    64
-#define CONFIG_CAPACITIES 32
-#define CONFIG_PATH_MAX   1024
+#define CONFIG_SYSTEM_FILE "/etc/sublet/subletd.conf" /* programs read `require` there, too */
+#define CONFIG_GPU_MAX     64
+#define CONFIG_CAPACITIES  32
+#define CONFIG_PATH_MAX    1024
 
 struct config_capacity {
         char gpu[CONFIG_GPU_MAX]; /* index or UUID in NVML's form; empty: every GPU */
@@ -40,6 +41,7 @@ struct config {
         char metrics[ADDRESS_TEXT_MAX]; /* where they are served (address.h); empty: nowhere */
         bool names;         /* everybody on the machine is told users and names of programs */
         bool metrics_names; /* readers over TCP are told users and names of programs */
+        bool require; /* programs never run unshared; they read the file themselves (require.h) */
         struct classes classes;
 };
 

@@ -215,9 +215,34 @@ static int read_own(const struct sources *s, struct config *c, char error[static
         return read_folder(folder, true, c, error);
 }
 
+/* Programs read `require` themselves, in the machine's file alone, and obey it only if nobody but
+ * root may write that file. A key that they do not obey is an error. */
+static int check_require(const struct sources *s, bool of_file, const struct config *c,
+                         char error[static CONFIG_ERROR_MAX])
+{
+        struct stat st;
+
+        if (c->require != of_file || (c->require && strcmp(s->file, SOURCES_SYSTEM_FILE) != 0))
+                return fail("require", -EINVAL,
+                            "programs read this key in " SOURCES_SYSTEM_FILE
+                            " alone, so it must stand there",
+                            error);
+        if (!c->require)
+                return 0;
+        if (stat(s->file, &st) < 0)
+                return fail(s->file, -errno, NULL, error);
+        if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH | S_IROTH)) != S_IROTH)
+                return fail(s->file, -EPERM,
+                            "programs obey the key require only if they can read the file, and "
+                            "only root may write it (chown root, chmod go-w,go+r)",
+                            error);
+        return 0;
+}
+
 static int read_all(const struct sources *s, bool own, struct config *c,
                     char error[static CONFIG_ERROR_MAX])
 {
+        bool require = false;
         const char *last;
         int r = 0;
 
@@ -225,6 +250,7 @@ static int read_all(const struct sources *s, bool own, struct config *c,
                 r = read_config(s->file, s->shared, c, error);
                 if (r == -ENOENT && !s->named)
                         r = 0;
+                require = c->require;
                 if (r == 0)
                         r = read_drop_ins(s, c, error);
         }
@@ -232,6 +258,8 @@ static int read_all(const struct sources *s, bool own, struct config *c,
                 r = read_own(s, c, error);
         for (size_t i = 0; i < s->n_overrides && r == 0; i++)
                 r = config_set(c, s->overrides[i].key, s->overrides[i].value, error);
+        if (r == 0)
+                r = check_require(s, require, c, error);
         last = c->classes.n_files ? c->classes.files[c->classes.n_files - 1] : "the command line";
         if (r == 0 && c->resource_config[0]) {
                 _cleanup_fclose_ FILE *file = NULL;

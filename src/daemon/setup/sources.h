@@ -8,7 +8,7 @@
 
 #include "daemon/setup/config.h"
 
-#define SOURCES_SYSTEM_FILE "/etc/sublet/subletd.conf"
+#define SOURCES_SYSTEM_FILE CONFIG_SYSTEM_FILE
 
 struct sources {
         char file[CONFIG_PATH_MAX]; /* its folder file.d has the drop-ins; empty: no files */

@@ -5,10 +5,12 @@
 #include <stdio.h>
 
 #include "base/macros.h"
+#include "preload/process/require.h"
 #include "preload/state/daemon.h"
 
 void agent_ask_holder(void)
 {
+        const char *forbids = require_daemon() ? require_sharing() : NULL;
         struct wire_message m = {0};
 
         core.holder.asked = false;
@@ -16,7 +18,9 @@ void agent_ask_holder(void)
                 daemon_send(&m, WIRE_WHO, WIRE_NO_GPU);
                 return;
         }
-        (void)snprintf(core.holder.text, sizeof(core.holder.text), "no daemon answers");
+        (void)snprintf(core.holder.text, sizeof(core.holder.text), "no daemon answers%s%s%s%s",
+                       *agent.where ? " in " : "", agent.where, forbids ? ", and " : "",
+                       forbids ? forbids : "");
         core.holder.known = true;
         bell_ring(&core.changed);
 }

@@ -14,7 +14,6 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "base/settings.h"
 #include "preload/heap/lent.h"
 #include "preload/state/core.h"
 #include "preload/state/part.h"
@@ -23,6 +22,7 @@
 #include "preload/share/ipc.h"
 #include "preload/process/link.h"
 #include "preload/process/passed.h"
+#include "preload/process/require.h"
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
@@ -236,12 +236,12 @@ static void agent_down(const char *why) REQUIRES(core_lock)
         if (daemon_line.link != LINK_DOWN || !agent.down_since_ns)
                 agent.down_since_ns = clock_now_ns();
         daemon_line.link = LINK_DOWN;
-        agent.backoff_ns = agent.tried && agent.backoff_ns
-                                   ? MIN(agent.backoff_ns * 2,
-                                         daemon_line.instance || setting_is_on(SETTING_REQUIRE)
-                                                 ? BACKOFF_MAX_NS
-                                                 : BACKOFF_ALONE_NS)
-                                   : BACKOFF_MIN_NS;
+        agent.backoff_ns =
+                agent.tried && agent.backoff_ns
+                        ? MIN(agent.backoff_ns * 2, daemon_line.instance || require_daemon()
+                                                            ? BACKOFF_MAX_NS
+                                                            : BACKOFF_ALONE_NS)
+                        : BACKOFF_MIN_NS;
         agent.retry_ns = clock_now_ns() + agent.backoff_ns / 2 + agent_random() % agent.backoff_ns;
 
         /* A revocation by a daemon that has ended means nothing. */
@@ -265,7 +265,7 @@ static void agent_down(const char *why) REQUIRES(core_lock)
 
 static void agent_alone(const char *why) REQUIRES(core_lock)
 {
-        if (setting_is_on(SETTING_REQUIRE))
+        if (require_daemon())
                 return;
         agent_tell_alone(why);
         for (unsigned i = 0; i < core.gpu_count; i++)
@@ -282,7 +282,7 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
  * of its memory. */
 static bool unpause(void) REQUIRES(core_lock)
 {
-        if (!agent.paused || setting_is_on(SETTING_REQUIRE))
+        if (!agent.paused || require_daemon())
                 return false;
         log_notice("no daemon in %s any more: this program, which was paused, goes on",
                    agent.where);
@@ -348,7 +348,7 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
 {
         agent_down(text);
         core.lease = 0;
-        if (setting_is_on(SETTING_REQUIRE)) {
+        if (require_daemon()) {
                 if (!agent.refusal_said)
                         log_warning("%s; this program waits for one of its own", text);
                 agent.refusal_said = true;
