@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "fakes/preload.h"
+#include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
 
 #define WEAK __attribute__((weak))
@@ -16,6 +17,12 @@ WEAK void agent_begin_drain(uint64_t patience_ns, bool freezes)
         own_drains.patience_ns = patience_ns;
         agent.revoking = true;
         core.running = false;
+}
+
+bool may_start = true;
+WEAK bool agent_may_start(void)
+{
+        return may_start;
 }
 
 WEAK void agent_end_drain(void)

@@ -102,6 +102,12 @@ WEAK struct gpu *core_attach(CUdevice device)
                                                                              : NULL;
 }
 
+bool must_share; /* the program must not use a GPU that is not shared */
+WEAK bool core_may_go_alone(CUdevice device)
+{
+        return !must_share;
+}
+
 struct gpu *current_gpu = &core.gpus[0];
 WEAK struct gpu *core_current_gpu(void)
 {

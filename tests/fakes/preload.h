@@ -25,6 +25,9 @@ extern void (*meanwhile)(const struct core_wait *w);
 extern unsigned core_setups, core_attaches, room_changes;
 /* core.c: unshared: core_attach() finds no GPU. current_gpu: the result of core_current_gpu(). */
 extern bool unshared;
+/* must_share: the program may use no GPU that core_attach() does not find. agent.c: may_start: what
+ * agent_may_start() returns. */
+extern bool must_share, may_start;
 extern struct gpu *current_gpu;
 
 /* agent.c: drains; a drain may freeze the program if and only if `freeze` is set. */

@@ -1,6 +1,7 @@
 """The owner's setting `require` in /etc/sublet/subletd.conf: programs that have the library wait for a daemon and never run
 unshared. The file is root's, and no variable of a user's leads away from it."""
 
+import errno
 import os
 import subprocess
 import time
@@ -90,6 +91,14 @@ def test_another_users_file_requires_nothing(machine):
     os.chown(machine.write(YES), 65534, 65534)
     p = machine.program(*FILL).ok()
     assert "`require` does not hold" in p.err()
+
+
+def test_a_program_in_a_sandbox_gets_an_error_where_the_owner_requires_sharing(machine):
+    machine.write(YES)
+    machine.world.start_daemon()
+    p = machine.program("refused", "--how", "init", "--until", f"errno:{errno.EPERM}:{41 if os.uname().machine == 'x86_64' else 198}").ok()
+    assert [(e["call"], e["result"]) for e in p.events("answer")] == [("init", 304)], p.report()
+    assert f"because the owner of this machine requires sharing ({FILE})" in p.err() and "socket failed" in p.err()
 
 
 def test_the_daemon_takes_the_key_in_the_machines_file(machine):

@@ -23,6 +23,7 @@ extern struct wire_message sent[SENT_MOST], box[BOX_MOST]; /* messages to and fr
 extern int box_fds[BOX_MOST];
 extern unsigned sent_count, sent_fds, box_first, box_count;
 extern int connects, sends; /* results of the next connection attempts and of the next sends */
+extern const char *refuses; /* link_refused() */
 extern unsigned send_tries; /* failing sends before one succeeds; 0: all fail */
 extern bool breaks;         /* the next read finds the connection lost */
 

@@ -345,7 +345,8 @@ int one_context(void **state)
         arrays = 0;
         pools_lost = bound_lost = NULL;
         bound_stream_lost = pool_stream_lost = queried = capture_asked = NULL;
-        unshared = false;
+        unshared = must_share = false;
+        may_start = true;
         unevictable_room = UINT64_MAX;
         while_it_asks = while_it_releases = NULL;
         updates = 0;

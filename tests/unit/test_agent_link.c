@@ -20,6 +20,7 @@
 static int unset(void **state)
 {
         (void)unsetenv("SUBLET_REQUIRE");
+        (void)unsetenv("SUBLET_MEMORY_CAP");
         (void)unsetenv("SUBLET_PRIORITY");
         (void)unsetenv("SUBLET_GROUP");
         return end_agent(state);
@@ -213,6 +214,55 @@ static void a_required_daemon_is_sought_every_second(void **state)
         now_ns = agent.retry_ns;
         rounds(1);
         assert_true(gpu->managed && core.running);
+}
+
+static bool wakes_up;
+
+/* Has the agent try once more while the thread waits. */
+static void tries_again(const struct core_wait *w)
+{
+        wakes_up = true;
+        rounds(1);
+}
+
+static void a_connection_that_is_refused_to_this_process_ends_the_wait(void **state)
+{
+        assert_int_equal(setenv("SUBLET_MEMORY_CAP", "1GiB", 1), 0);
+        gpu->known = true;
+        refuses = "socket";
+        connects = -EMFILE;
+        breaks = true;
+        rounds(1);
+        now_ns = agent.retry_ns;
+        rounds(1);
+        assert_true(agent.refused);
+        assert_false(gpu->managed || core.running || daemon_line.warned);
+        meanwhile = tries_again; /* the next attach makes one more attempt */
+        wakes_up = false;
+        lock_acquire(&core_lock);
+        agent_attach(gpu);
+        lock_release(&core_lock);
+        assert_true(wakes_up && agent.refused);
+        assert_false(gpu->managed || core.running || core_passive());
+        refuses = NULL; /* the limit is raised, and now the daemon is missing */
+        connects = -ENOENT;
+        now_ns += 11 * NSEC_PER_SEC;
+        lock_acquire(&core_lock);
+        agent_attach(gpu);
+        lock_release(&core_lock);
+        assert_true(gpu->managed && !agent.refused);
+}
+
+static void a_program_that_need_not_be_shared_goes_on_without_the_connection(void **state)
+{
+        gpu->known = true;
+        refuses = "socket";
+        connects = -EMFILE;
+        breaks = true;
+        rounds(1);
+        now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
+        rounds(1);
+        assert_true(gpu->managed && !agent.refused);
 }
 
 /* ---- without the daemon ---- */
@@ -594,6 +644,8 @@ int main(void)
                 LINK_TEST(a_lost_daemon_is_sought_at_most_every_second),
                 LINK_TEST(a_daemon_never_seen_is_sought_every_half_minute),
                 LINK_TEST(a_required_daemon_is_sought_every_second),
+                LINK_TEST(a_connection_that_is_refused_to_this_process_ends_the_wait),
+                LINK_TEST(a_program_that_need_not_be_shared_goes_on_without_the_connection),
                 LINK_TEST(without_a_daemon_a_program_gets_all_known_gpus),
                 LINK_TEST(evicted_memory_is_restored_before_a_program_runs_alone),
                 LINK_TEST(the_loss_of_the_daemon_voids_its_answers),

@@ -18,6 +18,25 @@ static void cuinit_registers_our_exit_after_the_drivers(void **state)
         driver_says = CUDA_SUCCESS;
 }
 
+static void a_program_that_cannot_be_shared_gets_no_driver_and_no_context(void **state)
+{
+        CUcontext c;
+        CUgreenCtx part;
+
+        calls = 0;
+        may_start = false;
+        assert_int_equal(hook_cuInit(0), CUDA_ERROR_OPERATING_SYSTEM);
+        unshared = must_share = true;
+        assert_int_equal(hook_cuGLCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OPERATING_SYSTEM);
+        assert_int_equal(hook_cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_OPERATING_SYSTEM);
+        assert_int_equal(hook_cuGreenCtxCreate(&part, NULL, 0, 0), CUDA_ERROR_OPERATING_SYSTEM);
+        assert_int_equal(calls, 0); /* the driver heard of none of them */
+        core.bystander = true;      /* a child after fork: the driver itself refuses its calls */
+        assert_int_equal(hook_cuInit(5), CUDA_SUCCESS);
+        core.bystander = false;
+        unshared = must_share = false;
+}
+
 /* The two errors are those that a real driver returns. */
 static void a_refused_release_counts_and_ends_nothing(void **state)
 {
@@ -413,6 +432,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 CONTEXT_TEST(cuinit_registers_our_exit_after_the_drivers),
+                CONTEXT_TEST(a_program_that_cannot_be_shared_gets_no_driver_and_no_context),
                 CONTEXT_TEST(a_refused_release_counts_and_ends_nothing),
                 CONTEXT_TEST(the_last_green_context_ends_an_unretained_primary_context),
                 CONTEXT_TEST(bytes_that_end_with_a_context_are_returned_after_it),

@@ -252,9 +252,23 @@ static void memory_that_cannot_stay_on_the_card_is_not_bound(void **state)
 
 #define HANDLE_TEST(name) cmocka_unit_test_setup_teardown(name, one_handle, no_handle)
 
+static void a_program_that_must_be_shared_gets_no_memory_of_another_gpu(void **state)
+{
+        const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+        CUmemGenericAllocationHandle another;
+
+        unshared = must_share = true;
+        real.cuMemCreate = NULL; /* the driver must not be called */
+        assert_int_equal(hook_cuMemCreate(&another, HEAP_GRANULARITY, &prop, 0),
+                         CUDA_ERROR_OPERATING_SYSTEM);
+        unshared = must_share = false;
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_program_that_must_be_shared_gets_no_memory_of_another_gpu),
                 HANDLE_TEST(a_refused_export_keeps_a_block_that_another_thread_holds),
                 HANDLE_TEST(a_handle_released_during_a_refused_export_is_freed),
                 HANDLE_TEST(a_handle_released_while_it_becomes_unevictable_is_freed),

@@ -25,7 +25,6 @@
 #include "preload/stream/gate.h"
 #include "preload/process/hidden.h"
 #include "preload/share/ipc.h"
-#include "preload/process/libc_compat.h"
 #include "preload/stream/quiesce.h"
 #include "preload/rm/rm.h"
 #include "preload/agent/audit.h"
@@ -668,22 +667,9 @@ static void *agent_main(void *unused)
 
 /* ---- for the program's threads ---- */
 
-int agent_start(void)
+bool agent_start(void)
 {
-        int r;
-
-        if (agent.started)
-                return 0;
-        r = request_open();
-        if (r < 0)
-                return r;
-        r = compat_thread_start(agent_main, NULL);
-        if (r != 0) {
-                request_close();
-                return -r;
-        }
-        agent.started = true;
-        return 0;
+        return agent_begin(agent_main);
 }
 
 void agent_stop(void)
@@ -704,16 +690,18 @@ void agent_attach(struct gpu *g)
 {
         struct core_wait w = {.what = "the daemon"};
 
-        if (agent_start() < 0) {
-                atomic_store(&core.bystander, true);
+        if (!agent_start())
                 return;
+        if (agent.refused) { /* an earlier attempt was refused: make one more */
+                agent.refused = false;
+                agent.retry_ns = 0;
         }
         if (daemon_line.link == LINK_UP && !g->asked)
                 agent_send_attach(g);
         else if (daemon_line.link == LINK_REFUSED || daemon_line.warned)
                 agent_gpu_alone(g);
         request_kick();
-        while (!g->managed && !core_passive())
+        while (!g->managed && !agent.refused && !core_passive())
                 core_wait(&w, UINT64_MAX);
 }
 

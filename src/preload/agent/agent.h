@@ -3,12 +3,18 @@
  * through part.h. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "preload/process/lock.h"
 
 struct gpu;
 
-/* Wait until this GPU is attached, or known to have no daemon. Starts the thread for the first GPU.
- */
+/* False: the program must not run without sharing (require.h), and a system call is refused that
+ * sharing needs; that has been told. Leaves no thread and no descriptor. The lock is not needed. */
+bool agent_may_start(void);
+
+/* Wait until this GPU is attached, known to have no daemon, or refused to a program that must not
+ * run without sharing. Starts the thread for the first GPU. */
 void agent_attach(struct gpu *g) UNLOCKS(core_lock);
 
 /* The process exits: wait until the thread has left the driver for good, but at most 2 s. The lock

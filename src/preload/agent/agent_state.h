@@ -27,6 +27,7 @@ struct agent_state {
         char where[128]; /* where the daemon listens */
         uint64_t retry_ns, backoff_ns, down_since_ns;
         bool tried, refusal_said;
+        bool refused; /* a system call was refused, and the program must not run without sharing */
         enum wire_freeze freeze_most; /* the most that the daemon allows */
         uint64_t bound_ns;            /* the throttle's limit, from the last ATTACHED */
         uint64_t contested_ns, /* the throttle's limit while clients wait; 0: no client waits */
@@ -89,9 +90,17 @@ void agent_send_attach(struct gpu *g) REQUIRES(core_lock);
 /* There is no daemon for this GPU: the library sets no limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g) REQUIRES(core_lock);
 
-/* Start the agent's thread, once. 0, or -errno: there is no thread, and the library stays
- * passive. */
-int agent_start(void);
+/* agent_begin() with the agent's own thread. */
+bool agent_start(void);
+
+/* ---- agent_start.c ---- */
+/* Start the agent's thread, once. False: a system call was refused. That has been told; and the
+ * library is passive, unless the program must not run without sharing (require.h). */
+bool agent_begin(void *(*thread)(void *));
+/* link_connect() has failed with this -errno. True: the kernel has refused a call of it to this
+ * process, no daemon has answered yet, and the program must not run without sharing. That has been
+ * told, and threads in agent_attach() return. */
+bool agent_refused(int error) REQUIRES(core_lock);
 
 /* agent_hello.c */
 void agent_hello(void);

@@ -302,7 +302,8 @@ void agent_connect(void)
 
                 agent.tried = agent.tried || !awaited;
                 agent_down(strerror(-r));
-                if (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS) {
+                if (!agent_refused(r) &&
+                    (first || clock_now_ns() - agent.down_since_ns > ALONE_AFTER_NS)) {
                         /* A program that never had a daemon may run without one. A program that
                          * lost its daemon may do so only if it is running, or was paused during its
                          * turn. */

@@ -24,6 +24,11 @@
 #include "preload/freeze/freeze.h"
 #include "preload/state/core.h"
 
+/* The answer to a program that must not run without sharing (require.h), and cannot be shared: "OS
+ * call failed". PyTorch prints that text. It would take CUDA_ERROR_NO_DEVICE for a machine without
+ * a GPU, and compute on the processor without a word. */
+#define HOOKS_MUST_SHARE CUDA_ERROR_OPERATING_SYSTEM
+
 /* Requests room after a driver call of the program ran out of GPU memory. The driver does not say
  * how much it lacks, so each request makes the room of this call four times as large. *room: the
  * room that the call has; 0 at first. g: NULL if the GPU is not shared. True: repeat the call.

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "base/log.h"
+#include "preload/agent/agent.h"
 #include "preload/stream/throttle.h"
 #include "preload/pool/room.h"
 #include "preload/state/core.h"
@@ -24,7 +25,8 @@ CUresult hook_cuInit(unsigned int Flags)
 {
         CUresult r;
 
-        (void)core_setup();
+        if (core_setup() == 0 && !core_passive() && !agent_may_start())
+                return HOOKS_MUST_SHARE;
         r = real.cuInit(Flags);
         if (r >= CUDA_ERROR_MPS_CONNECTION_FAILED && r <= CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED &&
             way_leave(r))
@@ -32,6 +34,9 @@ CUresult hook_cuInit(unsigned int Flags)
         core_expect_exit();
         return r;
 }
+
+/* The result of a call that makes a context on a GPU that is not managed by us. */
+#define ALONE(device, call) (core_may_go_alone(device) ? (call) : HOOKS_MUST_SHARE)
 
 /* Requests room for a context before it is created: the card may be full of other programs'
  * memory. */
@@ -138,7 +143,7 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
                 (void)core_setup();                                       \
                 g = core_attach(dev);                                     \
                 if (!g)                                                   \
-                        return real.symbol args;                          \
+                        return ALONE(dev, real.symbol args);              \
                 if (!context_reserve(g))                                  \
                         return CUDA_ERROR_OUT_OF_MEMORY;                  \
                 r = create(g, pctx, HOOKS_RETRY_ON(g, real.symbol args)); \
@@ -304,7 +309,7 @@ CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         (void)core_setup();
         g = core_attach(dev);
         if (!g)
-                return real.cuDevicePrimaryCtxRetain(pctx, dev);
+                return ALONE(dev, real.cuDevicePrimaryCtxRetain(pctx, dev));
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY_ON(g, real.cuDevicePrimaryCtxRetain(pctx, dev));
@@ -405,7 +410,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
         (void)core_setup();
         g = core_attach(dev);
         if (!g)
-                return real.cuGreenCtxCreate(phCtx, desc, dev, flags);
+                return ALONE(dev, real.cuGreenCtxCreate(phCtx, desc, dev, flags));
         if (!primary_begin(g, &reserved))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY_ON(g, real.cuGreenCtxCreate(phCtx, desc, dev, flags));

@@ -230,6 +230,9 @@ CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         (void)core_setup();
         if (can_be_ours(handle, prop, flags))
                 g = core_attach(prop->location.id);
+        if (!g && prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            !core_may_go_alone(prop->location.id))
+                return HOOKS_MUST_SHARE;
         if (!g || g->error) { /* the driver returns the error of a GPU that has failed */
                 return HOOKS_RETRY(real.cuMemCreate(handle, size, prop, flags));
         }

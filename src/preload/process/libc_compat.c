@@ -15,6 +15,7 @@ typedef __typeof__(dlclose) dlclose_fn;
 typedef __typeof__(dlerror) dlerror_fn;
 typedef __typeof__(pthread_create) pthread_create_fn;
 typedef __typeof__(pthread_detach) pthread_detach_fn;
+typedef __typeof__(pthread_join) pthread_join_fn;
 typedef __typeof__(pthread_key_create) pthread_key_create_fn;
 typedef __typeof__(pthread_setspecific) pthread_setspecific_fn;
 
@@ -122,24 +123,52 @@ char *compat_dlerror(void)
         return f ? f() : NULL;
 }
 
-int compat_thread_start(void *(*start)(void *), void *argument)
+/* Starts a thread that blocks all signals. */
+static int thread_create(pthread_t *ret, void *(*start)(void *), void *argument)
 {
-        static void *_Atomic caches[2];
-        pthread_create_fn *create = (pthread_create_fn *)find_global(&caches[0], "pthread_create");
-        pthread_detach_fn *detach = (pthread_detach_fn *)find_global(&caches[1], "pthread_detach");
+        static void *_Atomic cache;
+        pthread_create_fn *create = (pthread_create_fn *)find_global(&cache, "pthread_create");
         sigset_t all, before;
-        pthread_t thread;
         int r;
 
-        if (!create || !detach)
+        if (!create)
                 return ENOSYS;
         (void)sigfillset(&all);
         (void)sigprocmask(SIG_SETMASK, &all, &before);
-        r = create(&thread, NULL, start, argument);
+        r = create(ret, NULL, start, argument);
         (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        return r;
+}
+
+int compat_thread_start(void *(*start)(void *), void *argument)
+{
+        static void *_Atomic cache;
+        pthread_detach_fn *detach = (pthread_detach_fn *)find_global(&cache, "pthread_detach");
+        pthread_t thread;
+        int r = detach ? thread_create(&thread, start, argument) : ENOSYS;
+
         if (r == 0)
                 (void)detach(thread);
         return r;
+}
+
+int compat_thread_try(void *(*start)(void *))
+{
+        static void *_Atomic cache;
+        pthread_join_fn *join = (pthread_join_fn *)find_global(&cache, "pthread_join");
+        int r, state;
+        pthread_t thread;
+
+        if (!join)
+                return ENOSYS;
+        r = thread_create(&thread, start, NULL);
+        if (r != 0)
+                return r;
+        /* pthread_join() is a cancellation point, and the call of the driver is none. */
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+        (void)join(thread, NULL);
+        (void)pthread_setcancelstate(state, NULL);
+        return 0;
 }
 
 int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *))

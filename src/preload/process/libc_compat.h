@@ -22,5 +22,7 @@ void *compat_dlopen_address(void);
 /* Like the pthread functions; an interposer (a sanitizer, a profiler) is called if there is one.
  * ENOSYS: no threads library is loaded. A started thread is detached and blocks all signals. */
 int compat_thread_start(void *(*start)(void *), void *argument);
+/* Starts a thread in the same way, and waits for its end. */
+int compat_thread_try(void *(*start)(void *));
 int compat_pthread_key_create(pthread_key_t *ret_key, void (*destructor)(void *));
 int compat_pthread_setspecific(pthread_key_t key, const void *value);

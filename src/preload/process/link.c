@@ -28,6 +28,13 @@
 
 extern char **environ;
 
+static const char *_Atomic refused; /* link_refused() */
+
+const char *link_refused(void)
+{
+        return refused;
+}
+
 static int connect_to(const char *dir)
 {
         struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -38,6 +45,7 @@ static int connect_to(const char *dir)
         if (r < 0)
                 return r;
         fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        refused = fd < 0 ? "socket" : NULL;
         if (fd < 0)
                 return -errno;
         if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
@@ -123,6 +131,7 @@ static int start_private(const char *dir, bool silent)
                 return -ENOMEM;
         s = (struct starter){path, argv, envp, stacks + STARTER_STACK, silent || !log_has_stderr()};
         pid = clone(starter_child, stacks + (size_t)2 * STARTER_STACK, CLONE_VM | CLONE_VFORK, &s);
+        refused = pid < 0 ? "clone" : NULL;
         if (pid < 0)
                 return -errno;
         while (waitpid(pid, &status, __WCLONE) < 0)
@@ -165,6 +174,7 @@ int link_connect(char where[static 128], int *ret_fd)
         enum paths_kind kind;
         int r;
 
+        refused = NULL;
         r = paths_daemon_dir(NULL, where, 128, &kind);
         if (r < 0)
                 return r;
@@ -185,6 +195,8 @@ int link_connect(char where[static 128], int *ret_fd)
                         if (started == 0) {
                                 r = connect_soon(where);
                                 failed = r < 0;
+                        } else if (refused) {
+                                r = started;
                         }
                 }
         }

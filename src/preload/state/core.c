@@ -12,6 +12,7 @@
 #include "base/paths.h"
 #include "base/settings.h"
 #include "preload/process/python.h"
+#include "preload/process/require.h"
 #include "preload/state/part.h"
 #include "preload/process/way.h"
 #include "preload/state/request.h"
@@ -202,9 +203,16 @@ static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
             real.cuMemGetAllocationGranularity(
                     &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS ||
             granularity == 0 || HEAP_GRANULARITY % granularity != 0) {
-                log_warning("GPU %d has no virtual memory management that fits: it is used without "
-                            "sharing",
-                            device);
+                const char *forbids = require_sharing();
+
+                if (forbids)
+                        log_error("CUDA does not start on GPU %d (error %d), because %s, and the "
+                                  "GPU has no virtual memory management that fits",
+                                  device, CUDA_ERROR_OPERATING_SYSTEM, forbids);
+                else
+                        log_warning("GPU %d has no virtual memory management that fits: it is used "
+                                    "without sharing",
+                                    device);
                 return -ENODEV;
         }
         (void)real.cuDeviceGetAttribute(
@@ -259,6 +267,8 @@ uint64_t core_host_mapped(void)
         return sum;
 }
 
+static bool cannot_share[GPUS_MAX]; /* under core_lock */
+
 struct gpu *core_attach(CUdevice device)
 {
         static bool learning;
@@ -275,10 +285,9 @@ struct gpu *core_attach(CUdevice device)
         while (learning && !core_passive())
                 core_wait(&w, UINT64_MAX);
         if (!g->known) {
-                static bool refused[GPUS_MAX];
                 int r = -ENODEV;
 
-                if (!refused[device]) {
+                if (!cannot_share[device]) {
                         learning = true;
                         r = gpu_learn(g, device);
                         learning = false;
@@ -286,7 +295,7 @@ struct gpu *core_attach(CUdevice device)
                 }
                 if (r < 0) {
                         /* -EAGAIN: the program called before cuInit(), and may call again. */
-                        refused[device] = r != -EAGAIN;
+                        cannot_share[device] = r != -EAGAIN;
                         lock_release(&core_lock);
                         return NULL;
                 }
@@ -299,6 +308,18 @@ struct gpu *core_attach(CUdevice device)
         managed = g->managed;
         lock_release(&core_lock);
         return managed ? g : NULL;
+}
+
+bool core_may_go_alone(CUdevice device)
+{
+        bool may;
+
+        if (core_passive() || device < 0 || device >= GPUS_MAX || !require_sharing())
+                return true;
+        lock_acquire(&core_lock);
+        may = !core.gpus[device].known && !cannot_share[device]; /* the driver is not initialized */
+        lock_release(&core_lock);
+        return may;
 }
 
 struct gpu *core_find(CUdeviceptr address, struct heap_place *ret)

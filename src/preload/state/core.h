@@ -209,6 +209,9 @@ uint64_t core_host_mapped(void) REQUIRES(core_lock);
 struct gpu *core_current_gpu(void);
 /* Returns the GPU of a device, and attaches it to the daemon; may wait. NULL: not managed by us. */
 struct gpu *core_attach(CUdevice device);
+/* After core_attach() has returned NULL: false if the program must not use this device, because it
+ * must not run without sharing (require.h). */
+bool core_may_go_alone(CUdevice device);
 
 static inline bool core_passive(void)
 {
