@@ -637,6 +637,16 @@ static void a_gpu_that_cannot_be_shared_is_not_asked_again(void **state)
         assert_null(core_attach(device));
         total_says = CUDA_SUCCESS;
         assert_null(core_attach(device));
+        assert_true(core_may_go_alone(device - 1));
+        assert_int_equal(setenv("SUBLET_REQUIRE", "1", 1), 0);
+        for (CUdevice d = 4; d < device; d++)
+                assert_false(core_may_go_alone(d));
+        assert_true(core_may_go_alone(device)); /* the driver knows no such device, and says so */
+        assert_true(core_may_go_alone(-1) && core_may_go_alone(GPUS_MAX));
+        core.bystander = true;
+        assert_true(core_may_go_alone(4));
+        core.bystander = false;
+        assert_int_equal(unsetenv("SUBLET_REQUIRE"), 0);
         assert_int_equal(asked_total, 7);
         assert_int_equal(attaches, 0);
         assert_int_equal(core.gpu_count, 0);

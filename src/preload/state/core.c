@@ -178,9 +178,9 @@ void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns)
         lock_acquire(&core_lock);
 }
 
-/* Asks the driver for the facts about a device that we need. 0; -ENODEV: the device cannot be
- * shared; -EAGAIN: the driver is not initialized yet. */
-static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
+/* Asks the driver for the facts about a device that we need. 0; -ENODEV: there is no such device,
+ * or it cannot be shared, because of *ret_why; -EAGAIN: the driver is not initialized yet. */
+static int gpu_learn(struct gpu *g, CUdevice device, const char **ret_why) UNLOCKS(core_lock)
 {
         size_t total = 0, granularity = 0;
         int vmm = 0, passes = 0, rdma = 0, algorithms = 0, mps = 0;
@@ -194,27 +194,18 @@ static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
         r = real.cuDeviceTotalMem_v2(&total, device);
         if (r != CUDA_SUCCESS)
                 return r == CUDA_ERROR_NOT_INITIALIZED ? -EAGAIN : -ENODEV;
+        *ret_why = "has no UUID";
         if (real.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
             real.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
                 return -ENODEV;
+        *ret_why = "has no virtual memory management that fits";
         (void)real.cuDeviceGetAttribute(
                 &vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
         if (!vmm ||
             real.cuMemGetAllocationGranularity(
                     &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS ||
-            granularity == 0 || HEAP_GRANULARITY % granularity != 0) {
-                const char *forbids = require_sharing();
-
-                if (forbids)
-                        log_error("CUDA does not start on GPU %d (error %d), because %s, and the "
-                                  "GPU has no virtual memory management that fits",
-                                  device, CUDA_ERROR_OPERATING_SYSTEM, forbids);
-                else
-                        log_warning("GPU %d has no virtual memory management that fits: it is used "
-                                    "without sharing",
-                                    device);
+            granularity == 0 || HEAP_GRANULARITY % granularity != 0)
                 return -ENODEV;
-        }
         (void)real.cuDeviceGetAttribute(
                 &passes, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
         g->passes = passes;
@@ -234,7 +225,19 @@ static int gpu_learn(struct gpu *g, CUdevice device) UNLOCKS(core_lock)
         FOR_EACH_PART (p, learn) {
                 p->learn(g);
         }
+        *ret_why = "cannot be set up in this process";
         return g->swap ? 0 : -ENODEV;
+}
+
+static void tell_unshared(CUdevice device, const char *why)
+{
+        const char *forbids = require_sharing();
+
+        if (forbids)
+                log_error("CUDA does not start on GPU %d (error %d), because %s, and the GPU %s",
+                          device, CUDA_ERROR_OPERATING_SYSTEM, forbids, why);
+        else
+                log_warning("GPU %d %s: it is used without sharing", device, why);
 }
 
 bool core_keep_context(struct gpu *g)
@@ -267,7 +270,7 @@ uint64_t core_host_mapped(void)
         return sum;
 }
 
-static bool cannot_share[GPUS_MAX]; /* under core_lock */
+static const char *cannot_share[GPUS_MAX]; /* why; NULL: nothing is known. Under core_lock */
 
 struct gpu *core_attach(CUdevice device)
 {
@@ -285,17 +288,23 @@ struct gpu *core_attach(CUdevice device)
         while (learning && !core_passive())
                 core_wait(&w, UINT64_MAX);
         if (!g->known) {
+                static bool refused[GPUS_MAX];
+                const char *why = NULL;
                 int r = -ENODEV;
 
-                if (!cannot_share[device]) {
+                if (!refused[device]) {
                         learning = true;
-                        r = gpu_learn(g, device);
+                        r = gpu_learn(g, device, &why);
                         learning = false;
                         bell_ring(&core.changed);
                 }
                 if (r < 0) {
                         /* -EAGAIN: the program called before cuInit(), and may call again. */
-                        cannot_share[device] = r != -EAGAIN;
+                        refused[device] = r != -EAGAIN;
+                        if (why) {
+                                cannot_share[device] = why;
+                                tell_unshared(device, why);
+                        }
                         lock_release(&core_lock);
                         return NULL;
                 }
@@ -317,7 +326,8 @@ bool core_may_go_alone(CUdevice device)
         if (core_passive() || device < 0 || device >= GPUS_MAX || !require_sharing())
                 return true;
         lock_acquire(&core_lock);
-        may = !core.gpus[device].known && !cannot_share[device]; /* the driver is not initialized */
+        /* Otherwise the driver is not initialized or knows no such device, and says so. */
+        may = !core.gpus[device].known && !cannot_share[device];
         lock_release(&core_lock);
         return may;
 }
