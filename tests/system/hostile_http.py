@@ -1,8 +1,4 @@
-"""Habits of hostile clients of a server, in one table, and how a bystander fares meanwhile and afterwards.
-
-A habit is a generator over a target. Until its first yield it does its harm. Then it stands still while the bystander
-asks, and what it holds is closed. HABITS names for each habit the kinds of targets that it is for: a target of another
-kind, or a habit of its own, needs one more row and nothing else. All choices are fixed."""
+"""Habits of hostile clients of a server of HTTP: rows of the table of habits.py."""
 
 import contextlib
 import json
@@ -12,26 +8,29 @@ import struct
 import threading
 import time
 
+import habits
+from habits import drawn, habit
+
 ATTACKER = "127.0.0.2"  # the bystander asks from 127.0.0.1
 ANSWER_S = 20  # more than any client may keep others waiting; a server that starves others does so for longer
 STATUSES = {200, 400, 403, 404, 405, 408, 411, 413, 414, 417, 431, 501, 503, 505}
 MIB = 1 << 20
-HABITS = []
 
 
-class Target:
+class Target(habits.Target):
     """A server at a port of this machine.
 
-    kinds: what the table goes by: "http", "tls" or "plain", "json" (it reads bodies). path: of the requests that it
-    serves. good: a body that it answers with 200. ask: the bystander's request, which checks the answer."""
+    kinds: "http", "tls" or "plain", "json" (it reads bodies). path: of the requests that it serves. good: a body that
+    it answers with 200. ask: the bystander's request, which checks the answer. attacker: where the hostile ones ask
+    from."""
 
-    def __init__(self, port, kinds, path, ask, process, context=None, good=b""):
-        self.port, self.kinds, self.path, self.ask, self.process = port, set(kinds), path, ask, process
-        self.context, self.good = context, good
+    def __init__(self, port, kinds, path, ask, process, context=None, good=b"", attacker=ATTACKER):
+        super().__init__(kinds, process)
+        self.port, self.path, self.ask, self.context, self.good, self.attacker = port, path, ask, context, good, attacker
 
     def raw(self):
         """Returns a socket without TLS."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S, source_address=(ATTACKER, 0))
+        return socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S, source_address=(self.attacker, 0))
 
     def open(self):
         s = self.raw()
@@ -48,7 +47,8 @@ def send(s, data, wait=0.2):
     """Sends what the server takes in this time."""
     s.settimeout(wait)
     with contextlib.suppress(OSError):
-        s.sendall(data)
+        for part in habits.parts(data):
+            s.sendall(part)
 
 
 def read(s, wait=0.03):
@@ -67,14 +67,6 @@ def check(answer):
         assert int(answer[9:12]) in STATUSES, answer[:200]
 
 
-def habit(*kinds):
-    """Puts a function into the table. Targets need all of the kinds."""
-    def add(f):
-        HABITS.append((f.__name__, set(kinds), f))
-        return f
-    return add
-
-
 def bytes_habit(name, make, *kinds, must=None):
     """A habit that sends some bytes, and looks at the answer. must: the statuses of which one has to come."""
     def send_bytes(t):
@@ -84,7 +76,7 @@ def bytes_habit(name, make, *kinds, must=None):
             check(answer)
             assert not must or int(answer[9:12]) in must, answer[:200]
             yield
-    HABITS.append((name, {"http", *kinds}, send_bytes))
+    habits.add(name, send_bytes, "http", *kinds)
 
 
 def answer_of(s):
@@ -103,7 +95,7 @@ def many(t, number, begun=b"", opened=None):
     """Holds so many connections on which something has begun."""
     held = []
     try:
-        for _ in range(number):
+        for _ in range(drawn(number)):
             s = (opened or t.open)()
             held.append(s)
             if begun:
@@ -114,30 +106,6 @@ def many(t, number, begun=b"", opened=None):
     finally:
         for s in held:
             s.close()
-
-
-def run(t):
-    """Tries all habits for the target. Returns those that a bystander noticed, each with what was wrong, and how long
-    the bystander waited at most, with the name of the habit."""
-    wrong, longest, tried = {}, (0, ""), 0
-    for name, kinds, f in HABITS:
-        if not kinds <= t.kinds:
-            continue
-        tried += 1
-        try:
-            attack = f(t)
-            with contextlib.closing(attack):
-                next(attack)
-                began = time.monotonic()
-                t.ask()
-                longest = max(longest, (time.monotonic() - began, name))
-            t.ask()
-        except (AssertionError, OSError) as e:
-            wrong[name] = repr(e)
-        if t.process.poll() is not None:
-            wrong[name] = f"the server ended with {t.process.returncode}"
-            break
-    return wrong, longest, tried
 
 
 # ---- silence, and halves ----

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("jsonpatch", reason="python3-jsonpatch is not installed")
 
 import extender as extenders  # noqa: E402
+import habits  # noqa: E402
 import hostile_http  # noqa: E402
 import webhook as webhooks  # noqa: E402
 from hostile_http import Target  # noqa: E402
@@ -20,7 +21,7 @@ from world import GENEROUS_S, wait_for  # noqa: E402
 def attack(target):
     before = descriptors(target.process.pid)
     target.ask()
-    wrong, (seconds, name), tried = hostile_http.run(target)
+    wrong, (seconds, name), tried = habits.run(target)
     print(f"{tried} habits; the bystander waited for {seconds:.2f} s at most, beside {name}")
     assert not wrong, wrong
     assert tried >= 30
