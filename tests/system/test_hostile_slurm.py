@@ -4,7 +4,6 @@ seconds and with at most one sentence, and another job of the node, the bystande
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ import threading
 import pytest
 
 import others
+from hostile_daemon import DAEMONS, FakeDaemon, good
 from others import BUILD
 from wireclient import order
 from world import GENEROUS_S
@@ -173,72 +173,6 @@ def test_a_user_cannot_lock_what_the_plugin_locks(world):
 
 
 # ---- daemons ----
-
-
-def good(s):
-    s.sendall(b'{"classes":1,"restart":[]}\n')
-
-
-def never(s):
-    s.recv(1)  # until the plugin gives up
-
-
-def drips(s):
-    gone = threading.Event()
-    while not gone.wait(0.2):
-        s.sendall(b"{")
-
-
-def floods(s):
-    while True:
-        s.sendall(b"x" * (1 << 20))
-
-
-def says(text):
-    def say(s):
-        s.sendall(text)
-
-    return say
-
-
-DAEMONS = {
-    "never answers": (never, "does not answer"), "drips": (drips, "does not answer"), "floods": (floods, "does not answer"),
-    "hangs up": (lambda s: None, ""), "garbage": (says(os.urandom(2000) + b"\n"), "does not answer"),
-    "a list": (says(b"[]\n"), "does not answer"), "half": (says(b'{"classes":'), "does not answer"),
-    "deep": (says(b"[" * 100000 + b"\n"), "does not answer"), "wrong types": (says(b'{"error":7,"classes":"x"}\n'), ""),
-    "an escape": (says(json.dumps({"error": "\x1b[31m" + "x" * 5000}).encode() + b"\n"), "the daemon refuses them: ?[31mxxx"),
-}
-
-
-class FakeDaemon:
-    """Answers each connection as `habit` says, and later ones as it says then."""
-
-    def __init__(self, folder):
-        os.makedirs(os.path.join(folder, "conf.d"), 0o700)
-        self.habit = good
-        self.listening = socket.socket(socket.AF_UNIX)
-        self.listening.bind(os.path.join(folder, "control.sock"))
-        self.listening.listen(8)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                s, _ = self.listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(s, self.habit), daemon=True).start()
-
-    @staticmethod
-    def _serve(s, habit):
-        with contextlib.suppress(OSError), s:
-            while not s.recv(4096).endswith(b"\n"):
-                pass
-            habit(s)
-
-    def close(self):
-        self.listening.shutdown(socket.SHUT_RDWR)
-        self.listening.close()
 
 
 def test_a_daemon_that_answers_wrongly_or_never_holds_up_one_step_for_seconds(world):
