@@ -66,6 +66,27 @@ static void seek(struct candidate *of, int card, const int *card_of, size_t n)
                 of[card].next++;
 }
 
+static int compare(const void *a, const void *b)
+{
+        return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Those that must be included are not free a second time. Sorted first: kubelet may name thousands
+ * of each. */
+static void take_out(char **available, int *card_of, size_t n, char **must, size_t n_must)
+{
+        _cleanup_free_ char **sorted = n_must ? malloc(n_must * sizeof(*sorted)) : NULL;
+
+        if (!sorted)
+                return;
+        memcpy(sorted, must, n_must * sizeof(*sorted));
+        qsort(sorted, n_must, sizeof(*sorted), compare);
+        for (size_t d = 0; d < n; d++)
+                if (card_of[d] >= 0 &&
+                    bsearch(&available[d], sorted, n_must, sizeof(*sorted), compare))
+                        card_of[d] = -1;
+}
+
 size_t choose_devices(const struct cards *cards, enum place place, char **available, size_t n,
                       char **must, size_t n_must, size_t size, const char **ret)
 {
@@ -90,10 +111,8 @@ size_t choose_devices(const struct cards *cards, enum place place, char **availa
                 ret[chosen++] = must[m];
                 if (card >= 0)
                         of[card].given++;
-                for (size_t d = 0; d < n; d++) /* it is not free a second time */
-                        if (card_of[d] >= 0 && strcmp(available[d], must[m]) == 0)
-                                card_of[d] = -1;
         }
+        take_out(available, card_of, n, must, n_must);
         for (unsigned i = 0; i < cards->n; i++)
                 seek(of, (int)i, card_of, n);
         while (chosen < size) {
