@@ -20,6 +20,14 @@
 #define NVIDIA_MAJOR    195   /* of /dev/nvidia*, by the kernel's devices.txt */
 #define DESCRIPTORS_MAX 1024u /* of a process; MPS opens its GPUs at its start */
 
+/* A process chooses how much its files have: its environment may be gigabytes of zeros. */
+#define ENVIRON_MAX (256u << 10)
+#define CGROUPS_MAX (64u << 10)
+#define MAP_MAX     8192u      /* bytes of a line */
+#define MAPS_MAX    (1u << 14) /* lines of a process */
+#define LINES_MAX   (1u << 15) /* of all processes of a pod, or of a few, in one look */
+#define SHARES      64u
+
 #define SELF 0 /* instead of a pid: the plugin */
 
 static FILE *open_file(const char *proc, int pid, const char *name)
@@ -45,14 +53,25 @@ static bool read_name(const char *proc, int pid, char ret[static NAME_ROOM])
         return true;
 }
 
+/* Returns the first bytes of a file, and a NUL; NULL: it may not be read. */
+static char *read_file(const char *proc, int pid, const char *name, size_t most, size_t *ret_n)
+{
+        _cleanup_fclose_ FILE *f = open_file(proc, pid, name);
+        _cleanup_free_ char *text = f ? malloc(most + 1) : NULL;
+
+        if (!text)
+                return NULL;
+        *ret_n = fread(text, 1, most, f);
+        text[*ret_n] = '\0';
+        return TAKE_PTR(text);
+}
+
 /* Returns what the kernel says about the cgroups of a process; NULL: it may not be asked. */
 static char *read_cgroups(const char *proc, int pid)
 {
-        _cleanup_fclose_ FILE *f = open_file(proc, pid, "cgroup");
-        _cleanup_free_ char *text = NULL;
-        size_t room = 0;
+        size_t n;
 
-        return f && getdelim(&text, &room, '\0', f) > 0 ? TAKE_PTR(text) : NULL;
+        return read_file(proc, pid, "cgroup", CGROUPS_MAX, &n);
 }
 
 static bool find_pod(const char *proc, int pid, const char *ours, struct tenant *ret)
@@ -63,14 +82,17 @@ static bool find_pod(const char *proc, int pid, const char *ours, struct tenant 
         return ret->kind == TENANT_POD;
 }
 
-static bool runs_on_musl(const char *proc, int pid)
+/* left: lines that this look may still read. */
+static bool runs_on_musl(const char *proc, int pid, unsigned *left)
 {
         _cleanup_fclose_ FILE *f = open_file(proc, pid, "maps");
-        _cleanup_free_ char *line = NULL;
-        size_t room = 0;
+        char line[MAP_MAX];
         bool musl = false;
 
-        while (f && getline(&line, &room, f) >= 0) {
+        for (unsigned k = 0; f && *left > 0 && k < MAPS_MAX; k++) {
+                if (!fgets(line, sizeof(line), f))
+                        break;
+                --*left;
                 if (strstr(line, "/libsublet.so"))
                         return false;
                 musl |= strstr(line, "/ld-musl-") != NULL;
@@ -141,11 +163,10 @@ static bool is_of_subletd(const char *directory)
 static bool is_started_by_subletd(const char *proc, int pid)
 {
         static const char pipe[] = "CUDA_MPS_PIPE_DIRECTORY=";
-        _cleanup_fclose_ FILE *f = open_file(proc, pid, "environ");
-        _cleanup_free_ char *entry = NULL;
-        size_t room = 0;
+        size_t n = 0;
+        _cleanup_free_ char *all = read_file(proc, pid, "environ", ENVIRON_MAX, &n);
 
-        while (f && getdelim(&entry, &room, '\0', f) >= 0)
+        for (const char *entry = all; entry && entry < all + n; entry += strlen(entry) + 1)
                 if (strncmp(entry, pipe, sizeof(pipe) - 1) == 0 && is_of_subletd(entry))
                         return true;
         return false;
@@ -197,7 +218,10 @@ void processes_look(const char *proc, const struct processes_told *told, void *u
         _cleanup_free_ char *cgroups = read_cgroups(proc, SELF);
         DIR *folder = opendir(proc);
         const struct dirent *entry;
+        unsigned lines[SHARES];
 
+        for (unsigned i = 0; i < SHARES; i++)
+                lines[i] = LINES_MAX;
         memset(ret, 0, sizeof(*ret));
         while (folder && (entry = readdir(folder))) {
                 const int pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
@@ -215,7 +239,8 @@ void processes_look(const char *proc, const struct processes_told *told, void *u
                         look_at_mps(proc, pid, in_pod, ret);
                 else if (mps && find_held(proc, pid, (bool[PROCESSES_GPUS]){false}) > 0)
                         told->mps(pod.id, pid, name, userdata);
-                if (ours && !told->knows_musl(pod.id, userdata) && runs_on_musl(proc, pid))
+                if (ours && !told->knows_musl(pod.id, userdata) &&
+                    runs_on_musl(proc, pid, &lines[tenant_number(&pod) % SHARES]))
                         told->musl(pod.id, pid, name, userdata);
         }
         if (folder)
