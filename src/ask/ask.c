@@ -16,7 +16,8 @@
 
 #define ANSWER_MAX (16u << 20)
 
-static int connect_to(const char *dir, enum paths_kind kind, const char *name, int *ret_fd)
+static int connect_to(const char *dir, enum paths_kind kind, const char *name, bool wait,
+                      int *ret_fd)
 {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         struct timeval patience = {.tv_sec = ASK_TIMEOUT_S};
@@ -33,7 +34,7 @@ static int connect_to(const char *dir, enum paths_kind kind, const char *name, i
         r = paths_join(dir, name, address.sun_path, sizeof(address.sun_path));
         if (r < 0)
                 return r;
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (wait ? 0 : SOCK_NONBLOCK), 0);
         if (fd < 0)
                 return -errno;
         if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
@@ -101,15 +102,15 @@ bool ask_is_public(json_t *order)
         return false;
 }
 
-int ask_begin(const char *dir, enum paths_kind kind, json_t *order, struct ask_talk *ret)
+int ask_begin(const char *dir, enum paths_kind kind, json_t *order, bool wait, struct ask_talk *ret)
 {
         _cleanup_close_ int fd = -EBADF;
         int r;
 
-        r = connect_to(dir, kind, PATHS_CONTROL_SOCKET, &fd);
+        r = connect_to(dir, kind, PATHS_CONTROL_SOCKET, wait, &fd);
         /* -ENOENT: containers have no control socket. */
         if (r == -EACCES || r == -ENOENT) {
-                const int status = connect_to(dir, kind, PATHS_STATUS_SOCKET, &fd);
+                const int status = connect_to(dir, kind, PATHS_STATUS_SOCKET, wait, &fd);
 
                 if (status == 0)
                         r = ask_is_public(order) ? 0 : -EACCES;
@@ -120,7 +121,7 @@ int ask_begin(const char *dir, enum paths_kind kind, json_t *order, struct ask_t
                 r = send_line(fd, order);
         if (r < 0)
                 return r;
-        *ret = (struct ask_talk){.fd = TAKE_FD(fd)};
+        *ret = (struct ask_talk){.fd = TAKE_FD(fd), .most = ANSWER_MAX};
         return 0;
 }
 
@@ -171,7 +172,7 @@ int ask_more(struct ask_talk *t, bool wait, json_t **ret_answer)
 
                 if (t->used + 4096 > t->room) {
                         const size_t room = t->room ? t->room * 2 : 16384;
-                        char *bigger = room > ANSWER_MAX ? NULL : realloc(t->text, room);
+                        char *bigger = room > t->most ? NULL : realloc(t->text, room);
 
                         if (!bigger)
                                 return -ENOMEM;
@@ -205,7 +206,7 @@ static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **re
 {
         struct ask_talk talk;
         json_t *answer = NULL;
-        int r = ask_begin(dir, kind, order, &talk);
+        int r = ask_begin(dir, kind, order, true, &talk);
 
         if (r < 0)
                 return r;

@@ -25,8 +25,11 @@ struct ask_talk {
         int fd; /* readable when there is more of the answer; -EBADF: no order is under way */
         char *text;
         size_t used, room, line; /* line: where the line of the answer ends */
+        size_t most;             /* bytes of it; set before ask_more() to allow fewer */
 };
-int ask_begin(const char *dir, enum paths_kind kind, json_t *order, struct ask_talk *ret);
+/* wait: waits for a place in the daemon's queue if that is full, instead of -ETIMEDOUT. */
+int ask_begin(const char *dir, enum paths_kind kind, json_t *order, bool wait,
+              struct ask_talk *ret);
 /* Reads what has come of the answer. wait: waits for all of it. 1, the answer is complete; 0, not
  * yet; or -errno. */
 int ask_more(struct ask_talk *t, bool wait, json_t **ret_answer);

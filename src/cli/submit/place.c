@@ -39,7 +39,7 @@ static json_t *order_of(const struct place *p)
 static int give(struct place *p, struct ask_talk *talk, json_t **ret_answer)
 {
         json_t *order = order_of(p);
-        int r = ask_begin(p->dir, p->kind, order, talk);
+        int r = ask_begin(p->dir, p->kind, order, true, talk);
 
         json_decref(order);
         if (r < 0)

@@ -233,7 +233,7 @@ static void ask(struct top *t, const struct top_order *what)
         if (target_dir(&t->target, dir, &kind) != CLI_OK)
                 return;
         order = order_of(t, what);
-        r = ask_begin(dir, kind, order, &t->talk);
+        r = ask_begin(dir, kind, order, true, &t->talk);
         json_decref(order);
         if (r < 0)
                 say_absent(t, r, dir);

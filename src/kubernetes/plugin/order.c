@@ -9,6 +9,8 @@
 
 #include "ask/ask.h"
 
+#define ANSWER_MAX (4u << 20) /* a status with thousands of programs */
+
 struct order {
         struct ask_talk talk;
         sd_event_source *on_more, *on_late;
@@ -57,13 +59,14 @@ int order_give(sd_event *loop, const char *dir, json_t *order, order_told told, 
                struct order **ret)
 {
         struct order *o = calloc(1, sizeof(*o));
-        int r = o && order ? ask_begin(dir, PATHS_NAMED, order, &o->talk) : -ENOMEM;
+        int r = o && order ? ask_begin(dir, PATHS_NAMED, order, false, &o->talk) : -ENOMEM;
 
         json_decref(order);
         if (r < 0) {
                 free(o);
                 return r;
         }
+        o->talk.most = ANSWER_MAX;
         o->told = told;
         o->userdata = userdata;
         r = sd_event_add_io(loop, &o->on_more, o->talk.fd, EPOLLIN, on_more, o);
