@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/text.h"
 #include "kubernetes/api/sift.h"
 
 #define LIST_S        30u
@@ -21,7 +22,8 @@
 #define VERSION_MAX   64
 #define CONTINUE_MAX  4096
 #define PATH_MAX_HERE 5000
-#define NAMES_MAX     320 /* of an object, with its namespace */
+#define NAMES_MAX     320    /* of an object, with its namespace */
+#define PAGES_MAX     10000u /* of a list: half a million objects and more */
 
 struct watch {
         sd_event *loop;
@@ -34,6 +36,7 @@ struct watch {
         bool listing, again; /* again: another list is wanted after this one */
         unsigned number;     /* of the list that began last */
         char version[VERSION_MAX], next_page[CONTINUE_MAX];
+        unsigned pages; /* of this list */
         struct sift *sift;
         unsigned back_off_ms;
         bool told_changes;
@@ -56,6 +59,7 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *userdata)
 /* Lists again after a while that grows. */
 static void fail(struct watch *w, const char *problem)
 {
+        char shown[WEB_ERROR_MAX];
         uint64_t wait_ms;
 
         w->back_off_ms = MIN(MAX(w->back_off_ms * 2, BACK_OFF_MS), BACK_OFF_MAX);
@@ -64,7 +68,7 @@ static void fail(struct watch *w, const char *problem)
         if (strcmp(w->problem, problem) != 0) {
                 (void)snprintf(w->problem, sizeof(w->problem), "%s", problem);
                 log_warning("cannot read %s from %s: %s; trying again", w->what->name,
-                            web_server_of(w->web)->url, problem);
+                            web_server_of(w->web)->url, text_copy(shown, sizeof(shown), problem));
         }
         w->listing = false;
         (void)sd_event_source_set_time_relative(w->retry, wait_ms * 1000);
@@ -122,6 +126,7 @@ static bool on_left_out(const char *json, const char *reason, void *userdata)
 {
         struct watch *w = userdata;
         char namespace[64], name[254], version[VERSION_MAX], names[NAMES_MAX];
+        char shown[NAMES_MAX], why[160];
 
         find_text(json, "namespace", namespace, sizeof(namespace));
         find_text(json, "name", name, sizeof(name));
@@ -132,7 +137,9 @@ static bool on_left_out(const char *json, const char *reason, void *userdata)
                 memcpy(w->version, version, sizeof(version));
         (void)snprintf(names, sizeof(names), "%s%s%s", namespace, namespace[0] ? "/" : "", name);
         if (strcmp(w->left_out, names) != 0)
-                log_warning("%s are read without %s: %s", w->what->name, names, reason);
+                log_warning("%s are read without %s: %s", w->what->name,
+                            text_copy(shown, sizeof(shown), names),
+                            text_copy(why, sizeof(why), reason));
         memcpy(w->left_out, names, sizeof(names));
         return true;
 }
@@ -185,11 +192,27 @@ static void end_list(struct watch *w)
                 begin_watch(w);
 }
 
+/* Takes the name of the next page; "": this one was the last. Returns false if the list has no end.
+ */
+static bool take_next_page(struct watch *w, const json_t *page)
+{
+        const char *more =
+                json_string_value(json_object_get(json_object_get(page, "metadata"), "continue"));
+        char next[CONTINUE_MAX];
+
+        if (!more || !more[0] || web_escape(more, next, sizeof(next)) < 0)
+                next[0] = '\0';
+        if (next[0] && (strcmp(next, w->next_page) == 0 || ++w->pages >= PAGES_MAX))
+                return false;
+        memcpy(w->next_page, next, sizeof(next));
+        return true;
+}
+
 static void on_page_end(unsigned status, const char *error, void *userdata)
 {
         struct watch *w = userdata;
         json_t *page, *items;
-        const char *more;
+        bool ends;
 
         w->request = NULL;
         if (status == 410 && w->next_page[0]) { /* the pages of this list are no longer kept */
@@ -202,7 +225,7 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
         }
         page = sift_rest(w->sift);
         items = json_object_get(page, "items");
-        if (!page || (items && !json_is_array(items) && !json_is_null(items))) {
+        if (!json_is_array(items) && !json_is_null(items)) {
                 char problem[WEB_ERROR_MAX];
 
                 json_decref(page);
@@ -212,11 +235,11 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
                 return;
         }
         take_version(w, page);
-        more = json_string_value(json_object_get(json_object_get(page, "metadata"), "continue"));
-        if (!more || !more[0] || web_escape(more, w->next_page, sizeof(w->next_page)) < 0)
-                w->next_page[0] = '\0';
+        ends = take_next_page(w, page);
         json_decref(page);
-        if (w->next_page[0])
+        if (!ends)
+                fail(w, "its list has no end");
+        else if (w->next_page[0])
                 ask_page(w);
         else
                 end_list(w);
@@ -231,6 +254,7 @@ static void begin_list(struct watch *w)
         w->again = false;
         w->number++;
         w->version[0] = w->next_page[0] = '\0';
+        w->pages = 0;
         w->told->begin(w->userdata);
         ask_page(w);
 }
@@ -298,13 +322,14 @@ static void on_watch_end(unsigned status, const char *error, void *userdata)
 
 static void begin_watch(struct watch *w)
 {
-        char path[PATH_MAX_HERE];
+        char path[PATH_MAX_HERE], version[3 * VERSION_MAX];
 
         w->begun_ns = clock_now_ns();
+        (void)web_escape(w->version, version, sizeof(version));
         (void)snprintf(path, sizeof(path),
                        "/api/v1/%s?%swatch=1&allowWatchBookmarks=true&resourceVersion=%s&"
                        "timeoutSeconds=%u",
-                       w->what->kind, w->what->which, w->version, WATCH_S);
+                       w->what->kind, w->what->which, version, WATCH_S);
         ask(w, path, WATCH_S + LIST_S, SIFT_STREAM, on_events, on_watch_end);
 }
 
