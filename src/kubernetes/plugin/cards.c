@@ -38,13 +38,22 @@ static enum card_health state_of(const json_t *gpu)
         return mode && strncmp(mode, "exclusive", 9) == 0 ? CARD_EXCLUSIVE : CARD_HEALTHY;
 }
 
+/* It becomes a part of ids, of names of CDI and of a list with commas. */
+static bool is_uuid(const char *text)
+{
+        const size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789"
+                                      "ABCDEFGHIJKLMNOPQRSTUVWXYZ-/");
+
+        return n > 0 && !text[n] && n < CARD_UUID_MAX;
+}
+
 static void take_one(struct cards *cards, const json_t *gpu)
 {
         const char *uuid = json_string_value(json_object_get(gpu, "uuid"));
         const enum card_health state = state_of(gpu);
         struct card *card = uuid ? find(cards, uuid) : NULL;
 
-        if (!uuid || !uuid[0] || strlen(uuid) >= CARD_UUID_MAX)
+        if (!uuid || !is_uuid(uuid))
                 return;
         if (!card) {
                 /* A card that only programs have named so far may be none of this node's. */
