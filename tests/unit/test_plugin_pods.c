@@ -169,8 +169,8 @@ static void no_name_ends_a_line_of_the_file(void **state)
         struct pod pod;
 
         assert_int_equal(pod_read(object, "sublet.dev/gpu", &generous, complain, NULL, &pod), 0);
-        assert_string_equal(pod.namespace, "x__default__priority___20");
-        assert_string_equal(pod.name, "y___");
+        assert_string_equal(pod.namespace, "x--default--priority---20");
+        assert_string_equal(pod.name, "y---");
         json_decref(object);
 }
 

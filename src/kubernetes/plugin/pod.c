@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/macros.h"
 #include "base/shares.h"
+#include "base/text.h"
 #include "kubernetes/grammar/quantity.h"
 
 #define PREFIX "sublet.dev/"
@@ -158,14 +159,20 @@ static const char *text_at(const json_t *object, const char *key)
         return text ? text : "";
 }
 
-/* Copies a name of Kubernetes, which has small letters, digits and -. only. */
+/* Copies a name of Kubernetes, which has small letters, digits and -. only. The daemon would refuse
+ * the whole file for another one. */
 static void copy_name(char *ret, size_t size, const char *text)
 {
         size_t n = 0;
 
-        for (; text[n] && n + 1 < size; n++)
-                ret[n] = isalnum((unsigned char)text[n]) || strchr("-.", text[n]) ? text[n] : '_';
+        for (; text[n] && n + 1 < size; n++) {
+                const char c = (char)tolower((unsigned char)text[n]);
+
+                ret[n] = isalnum((unsigned char)c) || c == '.' ? c : '-';
+        }
         ret[n] = '\0';
+        if (n == 0)
+                (void)snprintf(ret, size, "unknown");
 }
 
 /* 36 characters with '-', or the 32 digits of a static pod. */
@@ -208,7 +215,7 @@ static void read_annotations(struct reading *r, const json_t *given)
 
         for (size_t i = 0; i < ARRAY_SIZE(annotations); i++) {
                 const struct annotation *a = &annotations[i];
-                char key[64];
+                char key[64], shown[41];
                 const char *text, *hashed;
                 int found;
 
@@ -220,11 +227,11 @@ static void read_annotations(struct reading *r, const json_t *given)
                 found = text ? a->read(r, text) : 0;
                 if (found == 0)
                         continue;
-                (void)snprintf(sentence, sizeof(sentence),
-                               "pod %.60s/%.60s: %s is \"%.40s\", %s%s: it is left out",
-                               r->pod->namespace, r->pod->name, key, text,
-                               found == -EDOM ? "less than 1Mi" : "not ",
-                               found == -EDOM ? "" : a->form);
+                (void)snprintf(
+                        sentence, sizeof(sentence),
+                        "pod %.60s/%.60s: %s is \"%s\", %s%s: it is left out", r->pod->namespace,
+                        r->pod->name, key, text_copy(shown, sizeof(shown), text),
+                        found == -EDOM ? "less than 1Mi" : "not ", found == -EDOM ? "" : a->form);
                 r->complain(sentence, r->userdata);
         }
         if (w->maximum && w->minimum > w->maximum) {

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/paths.h"
+#include "base/text.h"
 #include "kubernetes/plugin/classes.h"
 #include "kubernetes/plugin/order.h"
 
@@ -38,6 +39,8 @@ struct tenants {
         uint64_t card_bytes;
         char instance[INSTANCE_MAX];
         bool dirty, failed; /* failed: nothing is told before AGAIN_US have passed */
+        bool refused;       /* failed because of what the file says: other pods may mend it */
+        bool told_full;
         unsigned without, minima;
         bool *left;       /* of the attempt: pods without their minimum, by their place */
         struct pod *sent; /* of the attempt: the pods, the oldest first */
@@ -78,6 +81,22 @@ void tenants_begin(struct tenants *t)
                 t->list[i].seen = false;
 }
 
+static void tell_full(struct tenants *t)
+{
+        if (!t->told_full)
+                log_warning("more than %u pods of this node ask for GPUs: the daemon is not told "
+                            "of the others",
+                            PODS_MAX);
+        t->told_full = true;
+}
+
+static void changed(struct tenants *t)
+{
+        t->dirty = true;
+        if (t->refused)
+                t->failed = t->refused = false;
+}
+
 bool tenants_put(struct tenants *t, const struct pod *pod)
 {
         struct tenant *one = find(t, pod->uid);
@@ -88,8 +107,10 @@ bool tenants_put(struct tenants *t, const struct pod *pod)
                 struct tenant *bigger =
                         room > PODS_MAX ? NULL : realloc(t->list, room * sizeof(*bigger));
 
-                if (!bigger)
+                if (!bigger) {
+                        tell_full(t);
                         return false;
+                }
                 t->list = bigger;
                 t->room = room;
         }
@@ -99,7 +120,8 @@ bool tenants_put(struct tenants *t, const struct pod *pod)
         }
         one->pod = *pod;
         one->seen = true;
-        t->dirty |= !same;
+        if (!same)
+                changed(t);
         return !same;
 }
 
@@ -110,7 +132,7 @@ void tenants_remove(struct tenants *t, const char *uid)
         if (!one)
                 return;
         *one = t->list[--t->n];
-        t->dirty = true;
+        changed(t);
 }
 
 void tenants_end(struct tenants *t)
@@ -118,7 +140,7 @@ void tenants_end(struct tenants *t)
         for (size_t i = t->n; i-- > 0;)
                 if (!t->list[i].seen) {
                         t->list[i] = t->list[--t->n];
-                        t->dirty = true;
+                        changed(t);
                 }
         if (!t->complete)
                 t->dirty = true; /* the file may have pods of an earlier plugin */
@@ -155,7 +177,7 @@ static int on_again(sd_event_source *source, uint64_t usec, void *userdata)
 {
         struct tenants *t = userdata;
 
-        t->failed = false;
+        t->failed = t->refused = false;
         tenants_tell(t);
         return 0;
 }
@@ -207,17 +229,18 @@ static void succeed(struct tenants *t)
  * configuration. The file stays with all of it, for the day when that is mended. */
 static void give_up(struct tenants *t, const char *reason)
 {
-        char problem[sizeof(t->problem)];
+        char problem[sizeof(t->problem)], shown[161];
         char *whole;
         unsigned minima;
 
-        (void)snprintf(problem, sizeof(problem), "it refuses %s/" PATHS_CONFIG "/" NAME ": %.160s",
-                       t->dir, reason);
+        (void)snprintf(problem, sizeof(problem), "it refuses %s/" PATHS_CONFIG "/" NAME ": %s",
+                       t->dir, text_copy(shown, sizeof(shown), reason));
         whole = classes_text(t->sent, t->n_sent, t->card_bytes, 0, t->left, &minima);
         if (whole)
                 (void)write_file(t, whole);
         free(whole);
         fail(t, problem);
+        t->refused = true;
 }
 
 static void on_reloaded(int r, json_t *answer, void *userdata)
@@ -295,7 +318,7 @@ void tenants_serve(struct tenants *t, const char *instance, uint64_t card_bytes)
                 (void)snprintf(t->instance, sizeof(t->instance), "%s", instance);
                 t->card_bytes = card_bytes;
                 t->dirty = true;
-                t->failed = false;
+                t->failed = t->refused = false;
         }
         tenants_tell(t);
 }
