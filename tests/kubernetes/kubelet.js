@@ -8,6 +8,8 @@
 //   {"id": 1, "raw": "/service/Method", "hex": "..."} calls a method by its name, with these bytes
 //   {"id": 1, "bench": "Allocate", "request": {...}, "times": 1000}
 //   {"cut": true}                                     ends the watch of the devices
+//   {"plugin": "SOCKET"}                              the next calls go to this plugin, which need not register
+//   {"id": 1, "fresh": true}                          answers with the devices, over a connection of its own
 'use strict';
 const fs = require('fs');
 const path = require('path');
@@ -19,7 +21,7 @@ const dir = process.argv[2];
 const api = grpc.loadPackageDefinition(loader.loadSync(path.join(__dirname, 'deviceplugin-v1beta1.proto'),
   {keepCase: true, longs: Number, defaults: true, arrays: true})).v1beta1;
 const socket = path.join(dir, 'kubelet.sock');
-let plugin = null, stream = null;
+let plugin = null, stream = null, address = null;
 
 const say = (event) => process.stdout.write(JSON.stringify({at: Date.now() / 1000, ...event}) + '\n');
 
@@ -39,8 +41,8 @@ function register(call, callback) {
     return;
   }
   if (plugin) plugin.close();
-  plugin = new api.DevicePlugin('unix:' + path.join(dir, r.endpoint), grpc.credentials.createInsecure(),
-    {'grpc.use_local_subchannel_pool': 1});
+  address = path.join(dir, r.endpoint);
+  plugin = reach(address);
   plugin.GetDevicePluginOptions({}, {deadline: Date.now() + 5000}, (error, options) => {
     if (error) {
       say({event: 'mute', details: error.details});
@@ -66,10 +68,22 @@ async function bench({id, bench: method, request, times}) {
   say({event: 'answer', id, code: 0, response: ms});
 }
 
+const reach = (socket) => new api.DevicePlugin('unix:' + socket, grpc.credentials.createInsecure(),
+  {'grpc.use_local_subchannel_pool': 1});
+
+function fresh(id) {
+  const other = reach(address), list = other.ListAndWatch({}, {deadline: Date.now() + 20000});
+  const end = (error, response) => { list.cancel(); other.close(); answer(id)(error, response); };
+  list.once('data', ({devices}) => { list.removeAllListeners('error'); list.on('error', () => {}); end(null, devices); });
+  list.once('error', (e) => end(e));
+}
+
 readline.createInterface({input: process.stdin}).on('line', (line) => {
   const order = JSON.parse(line), whole = (b) => b;
   const deadline = Date.now() + 20000;
   if (order.cut) stream.cancel();
+  else if (order.plugin) plugin = reach(order.plugin);
+  else if (order.fresh) fresh(order.id);
   else if (order.bench) bench(order).catch((e) => answer(order.id)(e));
   else if (order.raw) plugin.makeUnaryRequest(order.raw, whole, whole, Buffer.from(order.hex || '', 'hex'), {deadline}, answer(order.id));
   else plugin[order.call](order.request, {deadline}, answer(order.id));

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/paths.h"
+#include "base/text.h"
 #include "base/units.h"
 
 #define ENVS_MAX       4
@@ -209,9 +210,11 @@ static int fill(struct container *c, const struct grant_options *o, const struct
                 const int card = device_card(cards, request->ids[d]);
 
                 if (card < 0) {
+                        char shown[81];
+
                         (void)snprintf(error, GRANT_ERROR_MAX,
-                                       "there is no device \"%.80s\" on this node",
-                                       request->ids[d]);
+                                       "there is no device \"%s\" on this node",
+                                       text_copy(shown, sizeof(shown), request->ids[d]));
                         return -EINVAL;
                 }
                 wanted[card] = true;

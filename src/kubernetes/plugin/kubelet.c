@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/text.h"
 #include "kubernetes/plugin/deviceplugin.pb-c.h"
 
 #define API_VERSION  "v1beta1"
@@ -49,13 +50,15 @@ static void look(struct kubelet *k);
 static void complain(struct kubelet *k, const char *problem)
 {
         const uint64_t now = clock_now_ns();
+        char shown[sizeof(k->problem)];
 
         if (!k->away_ns)
                 k->away_ns = now;
         if (now - k->away_ns < PATIENCE_NS || strcmp(k->problem, problem) == 0)
                 return;
         (void)snprintf(k->problem, sizeof(k->problem), "%.500s", problem);
-        log_warning("not registered with kubelet: %s; trying again", problem);
+        log_warning("not registered with kubelet: %s; trying again",
+                    text_copy(shown, sizeof(shown), problem));
 }
 
 static int on_time(sd_event_source *source, uint64_t usec, void *userdata)

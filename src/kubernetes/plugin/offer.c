@@ -8,8 +8,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "kubernetes/plugin/deviceplugin.pb-c.h"
-
-#define MUST_MAX 4096 /* each is looked for among all that are available */
+#include "kubernetes/plugin/room.h"
 
 struct listed_device {
         V1beta1__Device device;
@@ -62,8 +61,7 @@ static int choose(const struct cards *cards, enum place place,
         V1beta1__ContainerPreferredAllocationResponse *one;
         size_t size;
 
-        if (asked->size < 0 || asked->size > CARDS_MAX * DEVICES_MAX ||
-            asked->n_must_include > MUST_MAX)
+        if (asked->size < 0 || asked->size > CARDS_MAX * DEVICES_MAX)
                 return -EINVAL;
         size = MIN((size_t)asked->size, asked->n_available + asked->n_must_include);
         one = malloc(sizeof(*one));
@@ -96,8 +94,9 @@ static int pack_choices(const V1beta1__PreferredAllocationResponse *answer, uint
 int offer_choice(const struct cards *cards, enum place place, const uint8_t *request, size_t n,
                  uint8_t **ret_bytes, size_t *ret_n, char error[static OFFER_ERROR_MAX])
 {
+        struct room room;
         V1beta1__PreferredAllocationRequest *asked =
-                v1beta1__preferred_allocation_request__unpack(NULL, n, request);
+                v1beta1__preferred_allocation_request__unpack(room_begin(&room), n, request);
         V1beta1__PreferredAllocationResponse answer = V1BETA1__PREFERRED_ALLOCATION_RESPONSE__INIT;
         int r = 0;
 
@@ -118,6 +117,6 @@ int offer_choice(const struct cards *cards, enum place place, const uint8_t *req
                 (void)snprintf(error, OFFER_ERROR_MAX, "%s",
                                r == -EINVAL ? "no node has that many devices" : "out of memory");
         free_choices(&answer);
-        v1beta1__preferred_allocation_request__free_unpacked(asked, NULL);
+        v1beta1__preferred_allocation_request__free_unpacked(asked, &room.allocator);
         return r;
 }

@@ -17,24 +17,29 @@
 #include "base/macros.h"
 #include "kubernetes/plugin/alone.h"
 #include "kubernetes/plugin/events.h"
+#include "kubernetes/plugin/few.h"
 #include "kubernetes/plugin/kubelet.h"
 #include "kubernetes/plugin/offer.h"
 #include "kubernetes/plugin/order.h"
 #include "kubernetes/plugin/processes.h"
+#include "kubernetes/plugin/room.h"
 #include "kubernetes/plugin/rpc.h"
 #include "kubernetes/plugin/tenants.h"
 #include "kubernetes/api/watch.h"
 
-#define USEC_PER_MSEC UINT64_C(1000)
-#define ASK_MS        2000u              /* between two looks at the daemon */
-#define ASK_SOON_MS   200u               /* while it does not answer */
-#define GRACE_NS      (3 * NSEC_PER_SEC) /* a daemon that restarts is away for less */
-#define LOOK_MS       10000u             /* between two looks at the processes */
-#define PRE_START_NS  (5 * NSEC_PER_SEC)
-#define STREAMS_MAX   32u
-#define WAITING_MAX   64u
-#define TOLD_MAX      256u /* pods that were told of; then the oldest is forgotten */
-#define PODS_PAGE     25u
+#define USEC_PER_MSEC  UINT64_C(1000)
+#define ASK_MS         2000u              /* between two looks at the daemon */
+#define ASK_SOON_MS    200u               /* while it does not answer */
+#define GRACE_NS       (3 * NSEC_PER_SEC) /* a daemon that restarts is away for less */
+#define LOOK_MS        10000u             /* between two looks at the processes */
+#define PRE_START_NS   (5 * NSEC_PER_SEC)
+#define STREAMS_MAX    64u
+#define STREAMS_OF_ONE 8u /* of one process */
+#define WAITING_MAX    64u
+#define TOLD_MAX       256u /* pods that were told of; then the oldest is forgotten */
+#define REFUSALS_MAX   8u   /* lines of the log in a minute, as for the next one */
+#define COMPLAINTS_MAX 64u
+#define PODS_PAGE      25u
 
 /* A container that waits until the daemon knows its pod. */
 struct waiting {
@@ -76,6 +81,7 @@ struct plugin {
         unsigned n_waiting;
         unsigned listed;
         struct told musl, mps;
+        struct few refusals, complaints;
 };
 
 static void arm(sd_event_source *timer, uint64_t ms)
@@ -365,6 +371,17 @@ static void keep_complaint(const char *sentence, void *userdata)
                 (void)snprintf(c->list[c->n++], POD_SENTENCE_MAX, "%s", sentence);
 }
 
+static void log_complaint(struct plugin *p, const char *sentence)
+{
+        const enum few_say say = few_ask(&p->complaints, COMPLAINTS_MAX, clock_now_ns());
+
+        if (say == FEW_SAY)
+                log_warning("%s", sentence);
+        else if (say == FEW_SAY_LAST)
+                log_warning("more of the pods' annotations are left out or lowered; those of the "
+                            "next minute are not told here");
+}
+
 static void on_pod(const json_t *object, bool gone, void *userdata)
 {
         struct plugin *p = userdata;
@@ -379,7 +396,7 @@ static void on_pod(const json_t *object, bool gone, void *userdata)
                 tenants_remove(p->tenants, pod.uid);
         else if (tenants_put(p->tenants, &pod)) /* once for each change of the annotations */
                 for (unsigned i = 0; i < complaints.n; i++)
-                        log_warning("%s", complaints.list[i]);
+                        log_complaint(p, complaints.list[i]);
 }
 
 static void on_list_end(unsigned number, void *userdata)
@@ -427,8 +444,11 @@ static void on_stream_over(struct rpc_call *c, void *userdata)
 static void serve_list(struct rpc_call *c, const uint8_t *request, size_t n, void *userdata)
 {
         struct plugin *p = userdata;
+        unsigned of_one = 0;
 
-        if (p->n_streams == STREAMS_MAX) {
+        for (unsigned i = 0; i < p->n_streams; i++)
+                of_one += rpc_caller(p->streams[i]) == rpc_caller(c);
+        if (p->n_streams == STREAMS_MAX || of_one >= STREAMS_OF_ONE) {
                 rpc_refuse(c, GRPC_STATUS_RESOURCE_EXHAUSTED, "too many callers watch the devices");
                 return;
         }
@@ -454,10 +474,24 @@ static void serve_preferred(struct rpc_call *c, const uint8_t *request, size_t n
                            error);
 }
 
+/* kubelet says it, too, in an Event of the pod. */
+static void log_refusal(struct plugin *p, const char *error)
+{
+        const enum few_say say = few_ask(&p->refusals, REFUSALS_MAX, clock_now_ns());
+
+        if (say == FEW_SAY)
+                log_warning("kubelet's request is refused: %s", error);
+        else if (say == FEW_SAY_LAST)
+                log_warning("more of kubelet's requests are refused; those of the next minute are "
+                            "not told here");
+}
+
 static void serve_allocate(struct rpc_call *c, const uint8_t *request, size_t n, void *userdata)
 {
-        const struct plugin *p = userdata;
-        V1beta1__AllocateRequest *asked = v1beta1__allocate_request__unpack(NULL, n, request);
+        struct plugin *p = userdata;
+        struct room room;
+        V1beta1__AllocateRequest *asked =
+                v1beta1__allocate_request__unpack(room_begin(&room), n, request);
         char error[GRANT_ERROR_MAX] = "this is no request for devices";
         _cleanup_free_ uint8_t *bytes = NULL;
         size_t size = 0;
@@ -468,7 +502,7 @@ static void serve_allocate(struct rpc_call *c, const uint8_t *request, size_t n,
         if (r == 0) {
                 rpc_answer(c, bytes, size);
         } else {
-                log_warning("kubelet's request is refused: %s", error);
+                log_refusal(p, error);
                 rpc_refuse(c,
                            r == -EINVAL   ? GRPC_STATUS_INVALID_ARGUMENT
                            : r == -ENOMEM ? GRPC_STATUS_RESOURCE_EXHAUSTED
@@ -476,7 +510,7 @@ static void serve_allocate(struct rpc_call *c, const uint8_t *request, size_t n,
                            error);
         }
         if (asked)
-                v1beta1__allocate_request__free_unpacked(asked, NULL);
+                v1beta1__allocate_request__free_unpacked(asked, &room.allocator);
 }
 
 static void on_waiting_over(struct rpc_call *c, void *userdata)

@@ -17,14 +17,18 @@
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <grpc/slice.h>
+#include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "kubernetes/plugin/peers.h"
 
-#define CALLS_MAX 256u /* calls at once; more wait in gRPC */
+#define CALLS_MAX    1024u /* calls at once; more wait in gRPC */
+#define CALLS_OF_ONE 128u  /* of one process: kubelet starts as many containers at once */
+#define READ_BYTES   16384 /* of gRPC at once: each ping in it takes gRPC kilobytes */
 
 /* What gRPC was asked to do. Its address is the tag of the completion. */
 struct op {
@@ -59,6 +63,7 @@ struct rpc {
         pthread_t pump;
         int done_in, done_out; /* the pipe's ends: the pump's, the loop's */
         sd_event_source *on_done, *on_peer, *on_rest;
+        struct peers *peers;
         int listener;
         char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
         dev_t device;
@@ -84,6 +89,7 @@ struct rpc_call {
         const struct rpc_method *method;
         void (*over)(struct rpc_call *c, void *userdata);
         struct op accepted, received, sent, closed;
+        pid_t process;    /* that calls; 0: it is not known */
         unsigned pending; /* completions that are still to come */
         bool begun, answered, is_over;
 };
@@ -250,13 +256,19 @@ static void on_closed(struct op *op, bool ok)
         (void)call_done(c);
 }
 
+pid_t rpc_caller(const struct rpc_call *c)
+{
+        return c->process;
+}
+
 static void serve(struct rpc_call *c)
 {
         grpc_byte_buffer_reader reader;
         grpc_slice all;
 
-        /* Such a frame says that it is compressed by an algorithm that gRPC does not know. */
-        if (!grpc_byte_buffer_reader_init(&reader, c->request)) {
+        /* kubelet compresses nothing, and a kilobyte could become a megabyte. */
+        if (c->request->data.raw.compression != GRPC_COMPRESS_NONE ||
+            !grpc_byte_buffer_reader_init(&reader, c->request)) {
                 rpc_refuse(c, GRPC_STATUS_INVALID_ARGUMENT, "the message cannot be read");
                 return;
         }
@@ -287,6 +299,22 @@ static const struct rpc_method *find_method(const struct rpc *r, const grpc_slic
         return NULL;
 }
 
+/* Finds out who calls. A process with too many calls loses its connection: refusals would wait
+ * there if it reads none. Returns false then. */
+static bool admit(struct rpc_call *c)
+{
+        char *peer = grpc_call_get_peer(c->call);
+        unsigned n = 0;
+
+        c->process = peers_process(c->rpc->peers, peer);
+        for (const struct rpc_call *one = c->rpc->calls; one; one = one->after)
+                n += one->process == c->process;
+        if (n > CALLS_OF_ONE)
+                peers_end(c->rpc->peers, peer);
+        gpr_free(peer);
+        return n <= CALLS_OF_ONE;
+}
+
 static void on_accepted(struct op *op, bool ok)
 {
         struct rpc_call *c = op->owner;
@@ -301,7 +329,9 @@ static void on_accepted(struct op *op, bool ok)
                 call_begin(c, &close, 1, &c->closed);
                 c->method = find_method(r, &c->details.method);
                 message.data.recv_message.recv_message = &c->request;
-                if (c->method)
+                if (!admit(c))
+                        (void)grpc_call_cancel(c->call, NULL);
+                else if (c->method)
                         call_begin(c, &message, 1, &c->received);
                 else
                         rpc_refuse(c, GRPC_STATUS_UNIMPLEMENTED, "there is no such method here");
@@ -321,6 +351,7 @@ static void accept_call(struct rpc *r)
         if (!c)
                 return;
         c->rpc = r;
+        c->process = -1; /* nobody's yet */
         c->accepted = op_make(on_accepted, c);
         c->received = op_make(on_received, c);
         c->sent = op_make(on_sent, c);
@@ -454,6 +485,10 @@ static int on_peer(sd_event_source *source, int fd, uint32_t events, void *userd
         }
         if (peer < 0)
                 return 0;
+        if (peers_add(r->peers, peer) < 0) {
+                (void)close(peer);
+                return 0;
+        }
         insecure = grpc_insecure_server_credentials_create();
         grpc_server_add_channel_from_fd(r->server, peer, insecure);
         grpc_server_credentials_release(insecure);
@@ -567,6 +602,27 @@ static void on_grpcs_line(gpr_log_func_args *args)
         log_debug("gRPC: %s", args->message);
 }
 
+static grpc_server *make_server(void)
+{
+        grpc_arg list[] = {
+                {.type = GRPC_ARG_INTEGER,
+                 .key = (char *)GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE,
+                 .value.integer = READ_BYTES},
+                {.type = GRPC_ARG_INTEGER,
+                 .key = (char *)GRPC_ARG_HTTP2_MAX_PING_STRIKES,
+                 .value.integer = 0},
+                {.type = GRPC_ARG_INTEGER,
+                 .key = (char *)GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
+                 .value.integer = 0},
+                {.type = GRPC_ARG_INTEGER,
+                 .key = (char *)GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+                 .value.integer = 1 << GRPC_COMPRESS_NONE},
+        };
+        const grpc_channel_args args = {ARRAY_SIZE(list), list};
+
+        return grpc_server_create(&args, NULL);
+}
+
 int rpc_new(sd_event *loop, const struct rpc_method *methods, void *userdata, struct rpc **ret)
 {
         struct rpc *r = calloc(1, sizeof(*r));
@@ -576,6 +632,9 @@ int rpc_new(sd_event *loop, const struct rpc_method *methods, void *userdata, st
                 return -ENOMEM;
         *r = (struct rpc){
                 .loop = loop, .methods = methods, .userdata = userdata, .listener = -EBADF};
+        e = peers_new(loop, &r->peers);
+        if (e < 0)
+                goto free_rpc;
         if (pipe2(ends, O_CLOEXEC) < 0) {
                 e = -errno;
                 goto free_rpc;
@@ -589,7 +648,7 @@ int rpc_new(sd_event *loop, const struct rpc_method *methods, void *userdata, st
         gpr_set_log_function(on_grpcs_line);
         grpc_init();
         r->queue = grpc_completion_queue_create_for_next(NULL);
-        r->server = grpc_server_create(NULL, NULL);
+        r->server = make_server();
         grpc_server_register_completion_queue(r->server, r->queue, NULL);
         grpc_server_start(r->server);
         e = -pthread_create(&r->pump, NULL, pump, r);
@@ -608,6 +667,7 @@ close_pipe:
         (void)close(r->done_in);
         (void)close(r->done_out);
 free_rpc:
+        peers_free(r->peers);
         free(r);
         return e;
 }
@@ -633,5 +693,6 @@ void rpc_free(struct rpc *r)
         grpc_completion_queue_destroy(r->queue);
         (void)close(r->done_out);
         grpc_shutdown();
+        peers_free(r->peers);
         free(r);
 }

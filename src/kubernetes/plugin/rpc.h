@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <grpc/status.h>
+#include <sys/types.h>
 #include <systemd/sd-event.h>
 
 #define RPC_SENTENCE_MAX 512
@@ -35,6 +36,8 @@ int rpc_listen(struct rpc *r, const char *path);
 /* True if the socket that rpc_listen() made is still at its path. */
 bool rpc_is_listening(const struct rpc *r);
 
+/* Returns the process that calls; 0: it is not known. */
+pid_t rpc_caller(const struct rpc_call *c);
 void rpc_answer(struct rpc_call *c, const void *bytes, size_t n);
 void rpc_refuse(struct rpc_call *c, grpc_status_code code, const char *sentence);
 /* Sends one more message of an answer that never ends. Of messages that wait, only the last is
