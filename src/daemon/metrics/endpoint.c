@@ -3,6 +3,7 @@
 #include "daemon/metrics/endpoint.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -29,6 +30,7 @@
 
 struct connection {
         int fd; /* MHD's */
+        struct sockaddr_storage from;
         struct connection *next;
 };
 
@@ -133,6 +135,30 @@ static int socket_of(struct MHD_Connection *c)
         return MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
 }
 
+static void read_from(struct MHD_Connection *c, struct sockaddr_storage *ret)
+{
+        const struct sockaddr *from =
+                MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+
+        if (from && from->sa_family == AF_INET)
+                memcpy(ret, from, sizeof(struct sockaddr_in));
+        else if (from && from->sa_family == AF_INET6)
+                memcpy(ret, from, sizeof(struct sockaddr_in6));
+}
+
+/* All that connect to a UNIX socket are one. */
+static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+        if (a->ss_family != b->ss_family)
+                return false;
+        if (a->ss_family == AF_INET)
+                return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+                       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+        return a->ss_family != AF_INET6 ||
+               memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                      &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
 static void on_connection(void *userdata, struct MHD_Connection *c, void **socket_context,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -147,6 +173,7 @@ static void on_connection(void *userdata, struct MHD_Connection *c, void **socke
                         return;
                 }
                 k->fd = socket_of(c);
+                read_from(c, &k->from);
                 k->next = e->connections;
                 e->connections = k;
                 return;
@@ -159,17 +186,34 @@ static void on_connection(void *userdata, struct MHD_Connection *c, void **socke
         free(k);
 }
 
-/* Ends the oldest connection if there are as many as allowed: readers that do nothing keep nobody
- * out. MHD sees the end and frees it. */
-static void make_place(struct endpoint *e)
+static unsigned count(const struct endpoint *e, const struct sockaddr_storage *from)
 {
-        struct connection *k = e->connections;
-        unsigned n = 1;
+        unsigned n = 0;
 
-        for (; k && k->next; k = k->next)
+        for (const struct connection *k = e->connections; k; k = k->next)
+                n += same_address(&k->from, from);
+        return n;
+}
+
+/* Ends a connection if there are as many as allowed: the oldest of the address that has most of
+ * them. So readers that do nothing keep nobody out, nor do those that come all the time. MHD sees
+ * the end and frees it. */
+static void make_place(struct endpoint *e, const struct sockaddr_storage *from)
+{
+        const struct connection *victim = NULL;
+        unsigned n = 0, most = 0;
+
+        for (const struct connection *k = e->connections; k; k = k->next) {
+                const unsigned of_this = count(e, &k->from) + same_address(&k->from, from);
+
                 n++;
-        if (k && n >= CONNECTIONS_MAX)
-                (void)shutdown(k->fd, SHUT_RDWR);
+                if (of_this >= most) {
+                        most = of_this;
+                        victim = k;
+                }
+        }
+        if (victim && n >= CONNECTIONS_MAX)
+                (void)shutdown(victim->fd, SHUT_RDWR);
 }
 
 /* Descriptors that come with a request would be closed by the kernel while we read it, which may
@@ -189,7 +233,7 @@ static bool is_welcome(const struct endpoint *e, int fd)
 static int on_connect(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct endpoint *e = userdata;
-        struct sockaddr_storage from;
+        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t size = sizeof(from);
         int c;
 
@@ -204,7 +248,7 @@ static int on_connect(sd_event_source *src, int fd, uint32_t events, void *userd
                 (void)hangup_close(c);
                 return 0;
         }
-        make_place(e);
+        make_place(e, &from);
         (void)MHD_add_connection(e->http, c, (struct sockaddr *)&from, size); /* it closes c */
         return 0;
 }
