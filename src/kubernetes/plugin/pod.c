@@ -227,11 +227,12 @@ static void read_annotations(struct reading *r, const json_t *given)
                 found = text ? a->read(r, text) : 0;
                 if (found == 0)
                         continue;
-                (void)snprintf(
-                        sentence, sizeof(sentence),
-                        "pod %.60s/%.60s: %s is \"%s\", %s%s: it is left out", r->pod->namespace,
-                        r->pod->name, key, text_copy(shown, sizeof(shown), text),
-                        found == -EDOM ? "less than 1Mi" : "not ", found == -EDOM ? "" : a->form);
+                (void)text_copy(shown, sizeof(shown), text);
+                (void)snprintf(sentence, sizeof(sentence),
+                               "pod %.60s/%.60s: %s is \"%s\", %s%s: it is left out",
+                               r->pod->namespace, r->pod->name, key, shown,
+                               found == -EDOM ? "less than 1Mi" : "not ",
+                               found == -EDOM ? "" : a->form);
                 r->complain(sentence, r->userdata);
         }
         if (w->maximum && w->minimum > w->maximum) {
