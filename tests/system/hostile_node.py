@@ -297,7 +297,7 @@ def in_place_of_the_classes(make):
 
 
 def linked(t, folder):
-    os.mkdir(folder + ".victim")
+    os.makedirs(folder + ".victim", exist_ok=True)
     os.symlink(folder + ".victim", folder)
 
 
@@ -445,8 +445,8 @@ def pretender(node, pid, uid=STRANGE + "50", **files):
     """A process with the name of MPS, and with a device of NVIDIA open if root runs the test."""
     add_process(node, pid, uid, comm="nvidia-cuda-mps", **files)
     os.makedirs(node.world.path(f"proc/{pid}/fd"), exist_ok=True)
-    for at, gpu in enumerate(node.world.status()["gpus"]):  # so that the device is none of the node's
-        write(node, f"proc/driver/nvidia/gpus/0000:0{at}:00.0/information", f"GPU UUID: \t {gpu['uuid']}\nDevice Minor: \t {at}\n")
+    for at, uuid in enumerate(node.gpus):  # so that the device is none of the node's
+        write(node, f"proc/driver/nvidia/gpus/0000:0{at}:00.0/information", f"GPU UUID: \t {uuid}\nDevice Minor: \t {at}\n")
     device = node.world.path("nvidia200")
     with contextlib.suppress(PermissionError, FileExistsError):
         os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(195, 200))

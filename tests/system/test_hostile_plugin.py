@@ -20,9 +20,13 @@ def check_memory(target):
         assert target.memory_kib("VmHWM") <= MEMORY_KIB
 
 
-@pytest.mark.parametrize("kind, least", [("grpc", 40), ("api", 70), ("daemon", 20), ("folder", 15)])
-def test_kubelet_is_served_beside_hostile(world, kind, least):
-    target = Target(world, kinds=[kind])
+SIDES = {"strangers": (("grpc", "client"), 40), "api_server": (("api",), 70), "daemon": (("daemon",), 20), "folders": (("folder",), 15)}
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_kubelet_is_served_beside_hostile(world, side):
+    kinds, least = SIDES[side]
+    target = Target(world, kinds=kinds)
     try:
         wrong, (seconds, name), tried = habits.run(target)
         print(f"{tried} habits; the bystander waited for {seconds:.2f} s at most, beside {name}")

@@ -2,97 +2,23 @@
 seconds and with at most one sentence, and another job of the node, the bystander, keeps what it has."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
 import others
 from hostile_daemon import DAEMONS, FakeDaemon, good
-from others import BUILD
+from hostile_slurm import ENVIRONMENTS, LIBRARY, OPTIONS, PROGRAM, Step, bystander, write_accounts
 from wireclient import order
-from world import GENEROUS_S
 
-PROGRAM, PLUGIN, LIBRARY = (os.path.join(BUILD, name) for name in ("programs/spank", "sublet_spank.so", "libsublet.so"))
 pytestmark = pytest.mark.skipif(not os.path.exists(PROGRAM),
                                 reason="this build has no sublet_spank.so; with libslurm-dev, and without a sanitizer, they run")
-WORDS = ("slurm_spank_", "log sublet: ", "log --sublet", "option ", "task ", "LD_PRELOAD ", "SUBLET_DIR ")
-BYSTANDER = 900
-
-
-class Step:
-    """One step of a job. The daemon's directory is `folder`."""
-
-    def __init__(self, folder, job, *words, config="none"):
-        self.folder, self.job = folder, job
-        argv = [PROGRAM, PLUGIN, f"arg=dir={folder}", f"arg=library={LIBRARY}", f"arg=config={os.path.join(folder, config)}", f"job={job}"]
-        self.process = subprocess.Popen([*argv, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        env={"PATH": os.environ["PATH"]})
-        self.lines = []
-
-    def _read(self, until):
-        while line := self.process.stdout.readline():
-            self.lines.append(line.decode().rstrip("\n"))
-            if self.lines[-1].startswith(until):
-                return self
-        raise AssertionError((self.process.wait(), self.lines, self.process.stderr.read()))
-
-    def begun(self):
-        """What slurmd sees: no function of the plugin fails, nothing crashes, and each word in the log is the plugin's."""
-        timer = threading.Timer(GENEROUS_S, self.process.kill)
-        timer.start()
-        try:
-            self._read("task ")
-        finally:
-            timer.cancel()
-        assert self.lines[-1] == "task 0"
-        self._check()
-        return self
-
-    def _check(self):
-        assert all(line.startswith(WORDS) for line in self.lines), self.lines
-        assert all(line.endswith(" 0") for line in self.lines if line.startswith("slurm_spank_")), self.lines
-
-    def value(self, name):
-        return next(line.partition(" ")[2] for line in self.lines if line.startswith(name + " "))
-
-    def end(self):
-        out, err = self.process.communicate(timeout=GENEROUS_S)
-        self.lines += out.decode().splitlines()
-        self._check()
-        assert self.process.returncode == 0 and len(self.lines) >= 6
-        return err.decode()
-
-    def text(self):
-        """Returns the text of the job's class."""
-        try:
-            with open(os.path.join(self.folder, "conf.d", f"60-slurm-{self.job}.conf"), encoding="utf-8") as f:
-                return f.read()
-        except FileNotFoundError:
-            return None
-
-
-@contextlib.contextmanager
-def bystander(folder):
-    """A job that was there before, and ends after the others. It notices nothing."""
-    step = Step(folder, BYSTANDER, "option=cap=1G").begun()
-    text = step.text()
-    assert "memory_cap = 1073741824B" in text
-    yield step
-    assert step.text() == text
-    assert step.end() == "" and step.text() is None
-    assert os.listdir(os.path.join(folder, "conf.d")) == []
 
 
 def classes(folder):
     return order(folder, order="reload")["classes"]
-
-
-OPTIONS = ["share=0.5," * 10000, "cap=1\nlog sublet: root\nforged", "\x1b]0;x\x07=1", "\n=\n", "=", ",,,", "off,cap=1G", "share=nan", "share=-1:2",
-           "weight=1e999", "weight=0x1p9", "cap=99999999999999999999G", "cap=-1", "priority=99999999999", "priority=", "\udcff\udcfe=\udc80"]
 
 
 def test_options_that_no_srun_lets_pass_ask_for_nothing(world):
@@ -112,19 +38,9 @@ def test_options_that_no_srun_lets_pass_ask_for_nothing(world):
 
 def test_hostile_environments_and_numbers_concern_one_job(world):
     world.start_daemon()
-    with open(os.path.join(world.dir, "accounts"), "w", encoding="utf-8") as f:
-        os.chmod(f.name, 0o644)
-        f.write("[account physics]\nminimum_most = 10%\n")
+    write_accounts(world.dir)
     with bystander(world.dir):
-        steps = [
-            Step(world.dir, 1, "option=", "env=LD_PRELOAD=" + "/x/evil.so:" * 10000),
-            Step(world.dir, 2, "option=", "env=LD_PRELOAD= : ::"),
-            Step(world.dir, 3, "option=", "env=LD_PRELOAD=libsublet.so:/x/libsublet.so", "env=SUBLET_DIR=/x/evil", "env=NOTHING"),
-            Step(world.dir, 4, "option=", "account=x\n[class all]\nuser = 0-4294967294\nmemory_cap = 1MiB", config="accounts"),
-            Step(world.dir, 5, "option=", "account=" + "\x1b[31m" * 10000, config="accounts"),
-            Step(world.dir, 6, "option=", "uid=4294967295"),
-            Step(world.dir, 4294967295, "option="),
-        ]
+        steps = [Step(world.dir, job, "option=", *words, config=config) for job, words, config in ENVIRONMENTS]
         for step in steps:
             step.begun()
             assert step.value("LD_PRELOAD").startswith(LIBRARY) and step.value("SUBLET_DIR") == world.dir
