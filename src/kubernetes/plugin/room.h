@@ -6,7 +6,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-#define ROOM_BYTES (8u << 20)
+#define ROOM_BYTES (12u << 20)
 
 /* Must stay where it is until what was unpacked with it has been freed. */
 struct room {
