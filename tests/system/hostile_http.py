@@ -187,7 +187,8 @@ def a_slow_body(t):
 def a_client_that_shuts_its_side(t):
     with t.raw() as s:
         send(s, t.head()[:-4])
-        s.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # where TLS is meant, the server may have ended it by now
+            s.shutdown(socket.SHUT_WR)
         yield
 
 
