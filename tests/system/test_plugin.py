@@ -449,7 +449,7 @@ def test_annotations_become_classes(make_node, api):
     node.await_file("[pod")
     text = node.file()
     assert re.search(rf"^\[class notebook-[0-9a-f]{{12}}\]\npod = {FIRST}\nminimum = 30.0%\nmaximum = 50.0%\nweight = 0.500\n"
-                     rf"memory_cap = {20 << 30}\npriority = -3$", text, re.M), text
+                     rf"memory_cap = {20 << 30}B\npriority = -3$", text, re.M), text
     assert f"[pod {SECOND}]\nnamespace = lab\nname = plain\n" in text
     assert text.count("[class") == 1 and THIRD not in text
 

@@ -109,12 +109,10 @@ static void kill_last(struct rank *r, struct operation ret[2])
                 ret[i] = sum(r, r->comm, r->n, r->stream[i]);
                 operation_prepare(&ret[i]);
         }
-        lobby_meet();
-        if (r->rank == r->n - 1)
-                (void)usleep(200000); /* so that the others wait by then */
-        end_last(r, true);
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2 && r->rank != r->n - 1; i++)
                 operation_call(&ret[i]);
+        lobby_meet(); /* the others have called both, perhaps after waiting for their turn */
+        end_last(r, true);
         await_error(r);
 }
 
