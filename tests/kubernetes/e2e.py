@@ -175,10 +175,10 @@ def restart_kubelet(course):
     cluster = course.cluster
     before = len(registrations(cluster))
     socket = pathlib.Path("/var/lib/kubelet/device-plugins/kubelet.sock")
-    old = socket.stat().st_ino
+    old = socket.stat().st_ctime_ns  # a new socket may have the old inode
     cluster.end("kubelet")
     cluster.start_kubelet()
-    eventually("the kubelet listens again", lambda: socket.stat().st_ino != old)
+    eventually("the kubelet listens again", lambda: socket.stat().st_ctime_ns != old)
     listens = datetime.datetime.fromtimestamp(socket.stat().st_ctime)
     eventually("the plugin registers again", lambda: len(registrations(cluster)) > before)
     eventually("the node offers the resource again", lambda: course.allocatable() == 100)
