@@ -19,8 +19,7 @@
 
 #define PATHS_SYSTEM_DIR "/run/sublet"
 #define PATHS_LOGINS_DIR "/run/user" /* has a folder for each user who is logged in */
-/* What to do about a daemon of the machine that is gone: the library, the command line and doctor
- * say the same. */
+/* What the library, the command line and doctor advise if the machine's daemon is gone. */
 #define PATHS_SYSTEM_REMEDY                                                              \
         "`sudo systemctl start subletd` starts the machine's daemon; if there is to be " \
         "none, `sudo rm -r " PATHS_SYSTEM_DIR "`"

@@ -16,7 +16,7 @@ PLUGIN, LIBRARY = (os.path.join(BUILD, name) for name in ("sublet_spank.so", "li
 CGROUPS = "/sys/fs/cgroup"
 # Version 2 only if asked for: its plugin may move processes of the machine into other cgroups when slurmd starts.
 UNIFIED = os.environ.get("SUBLET_CGROUP2") == "1"
-# Where slurmd makes a node's cgroups, and in them those of jobs.
+# The cgroup of a node, which slurmd makes, and the cgroups of its jobs in it.
 TREE, JOBS = (f"{CGROUPS}/system.slice/%s_slurmstepd.scope", "[js]*[0-9]*") if UNIFIED else (f"{CGROUPS}/freezer/slurm_%s", "uid_*")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scancel", "squeue")
 

@@ -151,7 +151,7 @@ def test_two_daemons_of_one_user_are_shown_with_what_to_do(place):
     two = place.hold(ALICE, XDG_RUNTIME_DIR="")  # the first place that answers
     two.await_event("filled")
     assert place.pids(f"{runtime}/sublet") == {one.pid, two.pid}
-    # What status advises works: the programs join the other daemon.
+    # The advice of status works: the programs join the other daemon.
     three = place.hold(ALICE, SUBLET_DIR=None)
     three.await_event("filled")
     assert place.say(ALICE, *stop.split()[1:]).returncode == 0
