@@ -613,9 +613,6 @@ void rest_contexts(void)
         }
         TRY(all.cuCtxCreate_v4(&c, &plain, 0, play.device));
         own_context(c, all.cuCtxDestroy ? all.cuCtxDestroy : all.cuCtxDestroy_v2);
-        /* A context of the API before CUDA 3.2; it may not work beside contexts of today. */
-        if (all.cuCtxCreate && all.cuCtxCreate(&c, 0, play.device) == CUDA_SUCCESS)
-                TRY(all.cuCtxDestroy(c));
         attached();
         if (all.cuGreenCtxCreate && all.cuGreenCtxStreamCreate)
                 green();
