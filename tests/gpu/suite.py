@@ -271,7 +271,7 @@ class Part:
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=max(self.left(), 5), check=False)
         if done.returncode != 0:
-            raise Failure(f"checker: {done.stderr.strip()}")
+            raise Failure(f"checker ended with {done.returncode}: {done.stderr.strip()}")
         return json.loads(done.stdout)["rounds"]
 
     def check_sample(self, path):

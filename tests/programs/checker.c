@@ -41,17 +41,20 @@ static uint64_t expected_sum(uint64_t bytes, uint64_t block, uint64_t key)
         enum { THREADS_MAX = 32 };
         struct job jobs[THREADS_MAX];
         pthread_t thread[THREADS_MAX];
+        bool started[THREADS_MAX];
         long processors = sysconf(_SC_NPROCESSORS_ONLN);
         unsigned n = processors < 1 ? 1 : (unsigned)MIN(processors, (long)THREADS_MAX);
         uint64_t sum = 0;
 
         for (unsigned i = 0; i < n; i++) {
                 jobs[i] = (struct job){bytes, block, key, i, n, 0};
-                if (pthread_create(&thread[i], NULL, sum_run, &jobs[i]))
-                        abort();
+                started[i] = pthread_create(&thread[i], NULL, sum_run, &jobs[i]) == 0;
+                if (!started[i]) /* too many threads on this machine */
+                        (void)sum_run(&jobs[i]);
         }
         for (unsigned i = 0; i < n; i++) {
-                (void)pthread_join(thread[i], NULL);
+                if (started[i])
+                        (void)pthread_join(thread[i], NULL);
                 sum += jobs[i].sum;
         }
         return sum;
@@ -152,5 +155,7 @@ int main(int argc, char **argv)
                 }
         }
         (void)printf("{\"event\":\"checked\",\"rounds\":%" PRIu64 "}\n", rounds);
+        if (!rounds)
+                (void)fprintf(stderr, "checker: no round to check\n");
         return rounds ? 0 : 2;
 }
