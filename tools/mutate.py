@@ -32,7 +32,7 @@ AREAS = [  # the first pattern that matches a path names its area; paths without
     ("wire and base", r"src/(wire|base)/"),
     ("scheduler", r"src/sched/"),
     ("daemon", r"src/daemon/"),
-    ("heap and moves", r"src/preload/(heap/|move/(?!caches|export)|extra/(overflow|profile\w*|steps|trial)|state/(home|giveway)"
+    ("heap and moves", r"src/preload/(heap/|move/(?!caches|export)|extra/steps|overflow/|state/(home|giveway)"
                        r"|hooks/(bounds\w*|managed|hooks_memory))"),
     ("pools, handles, IPC", r"src/preload/(pool/|share/|move/(caches|export)|state/virtual|hooks/hooks_(pool|virtual|mapping|share|rdma|array))"),
     ("gate and agent", r"src/preload/"),

@@ -13,7 +13,7 @@
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/share/ipc.h"
 #include "preload/hooks/managed.h"
-#include "preload/extra/overflow.h"
+#include "preload/overflow/overflow.h"
 #include "preload/heap/suballocator.h"
 #include "preload/pool/pool.h"
 #include "preload/hooks/rdma.h"
@@ -77,14 +77,9 @@ int managed_provide(struct gpu *g, uint64_t bytes)
         return bench.provides ? heap_provide(&g->heap, driver_managed(bytes), bytes) : -ENOMEM;
 }
 
-uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
+uint64_t overflow_card_most(const struct gpu *g, uint64_t bytes)
 {
-        return MIN(promised, bench.card_room);
-}
-
-bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost)
-{
-        return bench.overflow_full;
+        return bench.card_room;
 }
 
 uint64_t overflow_free(const struct gpu *g, uint64_t promised)

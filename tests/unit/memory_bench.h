@@ -28,8 +28,7 @@ extern struct bench {
         void (*home)(void);            /* called by home_find_out() */
         bool provides;                 /* managed_provide() succeeds */
         uint64_t card_room, host_room; /* room that the overflow module reports */
-        bool overflow_full;
-        CUdeviceptr told; /* last address reported to the overflow */
+        CUdeviceptr told;              /* last address reported to the overflow */
 
         unsigned disowned;
         CUdeviceptr export_freed, pool_freed;

@@ -14,9 +14,9 @@
 #include "fakes/driver.h"
 #include "fakes/preload.h"
 #include "preload/stream/gate.h"
-#include "preload/extra/overflow.h"
-#include "preload/extra/profile.h"
-#include "preload/extra/profile_file.h"
+#include "preload/overflow/overflow.h"
+#include "preload/overflow/profile.h"
+#include "preload/overflow/profile_file.h"
 #include "preload/stream/quiesce.h"
 
 char path[64];

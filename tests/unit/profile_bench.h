@@ -7,7 +7,7 @@
 
 #include "preload/state/core.h"
 #include "preload/process/mode.h"
-#include "preload/extra/profile_file.h"
+#include "preload/overflow/profile_file.h"
 
 #define CARD    (128 * MIB)
 #define MS      NSEC_PER_MSEC

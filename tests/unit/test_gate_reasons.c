@@ -12,7 +12,7 @@
 #include "base/macros.h"
 #include "fakes/preload.h"
 #include "preload/stream/gate.h"
-#include "preload/extra/profile.h"
+#include "preload/overflow/profile.h"
 #include "preload/driver/real.h"
 #include "preload/move/swap.h"
 #include "preload/extra/torture.h"

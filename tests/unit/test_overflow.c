@@ -11,8 +11,8 @@
 #include "fakes/preload.h"
 #include "preload/agent/agent_state.h"
 #include "preload/process/mode.h"
-#include "preload/extra/overflow.h"
-#include "preload/extra/profile.h"
+#include "preload/overflow/overflow.h"
+#include "preload/overflow/profile.h"
 #include "preload/stream/quiesce.h"
 
 static void a_card_that_cannot_map_host_memory_has_no_overflow(void **state)
@@ -35,7 +35,6 @@ static void a_card_that_cannot_map_host_memory_has_no_overflow(void **state)
                 assert_int_equal(driver_handles(), 0);
                 assert_int_equal(driver_mappings(), 0);
                 assert_in_range(driver.reservations, before, before + 1);
-                assert_null(on_host(EXTENT));
         }
         driver_fail(0, CUDA_SUCCESS);
         fake_mode = MEMORY_SWAP;
@@ -44,8 +43,6 @@ static void a_card_that_cannot_map_host_memory_has_no_overflow(void **state)
         overflow_learn(gpu);
         lock_release(&core_lock);
         assert_false(gpu->overflow);
-        assert_int_equal(overflow_card_room(gpu, CARD, UINT64_MAX), CARD);
-        assert_false(overflow_is_full(gpu, 1, 2 * CARD));
 }
 
 static void buffers_that_do_not_fit_lie_in_host_memory(void **state)
@@ -328,7 +325,7 @@ static CUresult create_while_the_program_allocates(CUmemGenericAllocationHandle 
                                                    const CUmemAllocationProp *prop,
                                                    unsigned long long flags)
 {
-        uint64_t room = overflow_card_room(gpu, gpu->commit, bytes), cost;
+        uint64_t room = MIN(gpu->commit, overflow_card_most(gpu, bytes)), cost;
         CUdeviceptr at;
 
         real.cuMemCreate = create;
@@ -392,15 +389,12 @@ static void trials_learn_when_buffers_are_arranged(void **state)
 
 static void small_allocations_keep_a_part_of_the_card(void **state)
 {
-        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), CARD);
-        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 2 * MIB), CARD - 2 * MIB);
-        assert_int_equal(overflow_card_room(gpu, 10 * MIB, 2 * MIB), 10 * MIB);
+        assert_int_equal(overflow_card_most(gpu, 1), CARD);
+        assert_int_equal(overflow_card_most(gpu, 2 * MIB), CARD - 2 * MIB);
         gpu->unevictable = 28 * MIB;
-        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), 100 * MIB);
+        assert_int_equal(overflow_card_most(gpu, 1), 100 * MIB);
         gpu->keep = 50 * MIB;
-        assert_int_equal(overflow_card_room(gpu, UINT64_MAX, 1), 50 * MIB);
-        assert_false(overflow_is_full(gpu, 1, 50 * MIB));
-        assert_true(overflow_is_full(gpu, 1, 50 * MIB + 1));
+        assert_int_equal(overflow_card_most(gpu, 1), 50 * MIB);
 }
 
 static void bytes_in_host_memory_are_requested_from_the_daemon(void **state)

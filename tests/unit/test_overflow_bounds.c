@@ -12,8 +12,8 @@
 #include "heap_end.h"
 #include "preload/agent/agent_state.h"
 #include "preload/process/mode.h"
-#include "preload/extra/overflow.h"
-#include "preload/extra/profile.h"
+#include "preload/overflow/overflow.h"
+#include "preload/overflow/profile.h"
 #include "preload/stream/quiesce.h"
 #include "preload/state/daemon.h"
 #include "preload/state/request.h"
@@ -285,10 +285,7 @@ static void large_buffers_are_reported_to_the_profile(void **state)
         profiled = NULL;
         overflow_allocated(gpu, large->at, HEAP_SMALL_MAX);
         overflow_allocated(gpu, large->at + CARD, 2 * MIB);
-        gpu->overflow = false;
-        overflow_allocated(gpu, large->at, 2 * MIB);
         assert_null(profiled);
-        gpu->overflow = true;
         overflow_allocated(gpu, large->at, HEAP_SMALL_MAX + 1);
         assert_ptr_equal(profiled, block_of(large));
         lock_release(&core_lock);

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "preload/extra/profile_file.h"
+#include "preload/overflow/profile_file.h"
 #include "preload/extra/steps.h"
-#include "preload/extra/trial.h"
+#include "preload/overflow/trial.h"
 
 static struct steps steps;
 

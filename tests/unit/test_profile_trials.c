@@ -15,9 +15,9 @@
 #include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
-#include "preload/extra/overflow.h"
-#include "preload/extra/profile.h"
-#include "preload/extra/profile_file.h"
+#include "preload/overflow/overflow.h"
+#include "preload/overflow/profile.h"
+#include "preload/overflow/profile_file.h"
 #include "preload/stream/quiesce.h"
 
 static void the_saving_of_each_buffer_is_written(void **state)

@@ -15,7 +15,7 @@
 #include "cuda/cuda_pointer.h"
 #include "preload/hooks/hooks_virtual.h"
 #include "preload/hooks/managed.h"
-#include "preload/extra/overflow.h"
+#include "preload/overflow/overflow.h"
 #include "preload/state/poison.h"
 #include "preload/pool/late.h"
 #include "preload/pool/pool.h"
@@ -46,6 +46,40 @@ static int back_alone(struct gpu *g, CUdeviceptr address) UNLOCKS(core_lock)
         return -ENOMEM;
 }
 
+/* Allocate memory of the card. most: what heap.allocated may reach. ret_cost: as heap_allocate().
+ */
+static int allocate_on_card(struct gpu *g, uint64_t bytes, CUcontext owner, uint64_t most,
+                            CUdeviceptr *ret_ptr, uint64_t *ret_cost) REQUIRES(core_lock)
+        UNLOCKS(core_lock)
+{
+        int r;
+
+        /* Other threads may take the granted room before this thread uses it: then request
+         * again. */
+        for (;;) {
+                r = heap_allocate(&g->heap, bytes, owner, MIN(room_allowed(g), most), ret_ptr,
+                                  ret_cost);
+                if (r == -ENOBUFS ? managed_provide(g, *ret_cost) < 0
+                                  : r != -ENOSPC || g->heap.allocated + *ret_cost > most ||
+                                            !room_grow(g, *ret_cost))
+                        break;
+        }
+        return r == 0 && g->limit == UINT64_MAX ? back_alone(g, *ret_ptr) : r;
+}
+
+static int allocate_with_overflow(struct gpu *g, uint64_t bytes, CUcontext owner,
+                                  CUdeviceptr *ret_ptr, uint64_t *ret_cost) REQUIRES(core_lock)
+        UNLOCKS(core_lock)
+{
+        int r = allocate_on_card(g, bytes, owner, overflow_card_most(g, bytes), ret_ptr, ret_cost);
+
+        if (r < 0)
+                r = overflow_allocate(g, bytes, owner, ret_ptr);
+        if (r == 0)
+                overflow_allocated(g, *ret_ptr, bytes);
+        return r;
+}
+
 static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_ptr)
 {
         uint64_t cost = 0;
@@ -53,23 +87,9 @@ static CUresult allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevic
 
         lock_acquire(&core_lock);
         owner = quiesce_owner(owner);
-        /* Other threads may take the granted room before this thread uses it: then request
-         * again. */
-        for (;;) {
-                uint64_t room = overflow_card_room(g, room_allowed(g), bytes);
-
-                r = heap_allocate(&g->heap, bytes, owner, room, ret_ptr, &cost);
-                if (r == -ENOBUFS ? managed_provide(g, cost) < 0
-                                  : r != -ENOSPC || overflow_is_full(g, bytes, cost) ||
-                                            !room_grow(g, cost))
-                        break;
-        }
-        if (r == 0 && g->limit == UINT64_MAX)
-                r = back_alone(g, *ret_ptr);
-        if (r < 0 && g->overflow)
-                r = overflow_allocate(g, bytes, owner, ret_ptr);
+        r = g->overflow ? allocate_with_overflow(g, bytes, owner, ret_ptr, &cost)
+                        : allocate_on_card(g, bytes, owner, UINT64_MAX, ret_ptr, &cost);
         if (r == 0) {
-                overflow_allocated(g, *ret_ptr, bytes);
                 swap_back_new(g);
                 room_taken(g);
         } else {

@@ -1,6 +1,6 @@
 /* trial.c: owns the order of the samples and their evaluation. Must never rank by a single sample
  * if there are more. */
-#include "preload/extra/trial.h"
+#include "preload/overflow/trial.h"
 
 #include <stdlib.h>
 #include <string.h>

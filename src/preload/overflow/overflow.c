@@ -1,6 +1,6 @@
 /* overflow.c: owns the choice which buffers lie on the card and which on the host. Must never move
  * a buffer while work is in flight, nor take host memory that was not promised. */
-#include "preload/extra/overflow.h"
+#include "preload/overflow/overflow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
-#include "preload/extra/profile.h"
+#include "preload/overflow/profile.h"
 #include "preload/pool/room.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
@@ -110,21 +110,11 @@ static uint64_t share(const struct gpu *g) REQUIRES(core_lock)
 /* The part kept for small allocations is a fraction of the most that the program may have, not of
  * what is promised so far. Otherwise the part would grow with each promise, and a program that asks
  * for just the missing bytes would never have enough. */
-uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
+uint64_t overflow_card_most(const struct gpu *g, uint64_t bytes)
 {
-        uint64_t most;
+        const uint64_t most = share(g);
 
-        if (!g->overflow)
-                return promised;
-        most = share(g);
-        if (bytes > HEAP_SMALL_MAX)
-                most -= most / SMALL_PART & ~(HEAP_GRANULARITY - 1);
-        return MIN(promised, most);
-}
-
-bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost)
-{
-        return g->overflow && g->heap.allocated + cost > overflow_card_room(g, UINT64_MAX, bytes);
+        return bytes > HEAP_SMALL_MAX ? most - (most / SMALL_PART & ~(HEAP_GRANULARITY - 1)) : most;
 }
 
 static int map_block(struct gpu *g, struct block *b) UNLOCKS(core_lock)
@@ -155,7 +145,7 @@ static int map_block(struct gpu *g, struct block *b) UNLOCKS(core_lock)
 
 static uint64_t card_left(const struct gpu *g, uint64_t promised) REQUIRES(core_lock)
 {
-        return sub_sat(overflow_card_room(g, promised, UINT64_MAX), g->heap.allocated);
+        return sub_sat(MIN(promised, overflow_card_most(g, UINT64_MAX)), g->heap.allocated);
 }
 
 /* Returns the bytes of whole extents for which the card has room beside what is there. */
@@ -199,7 +189,7 @@ static uint64_t take_room(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock)
 int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdeviceptr *ret_address)
 {
         const uint64_t whole = align_up(bytes, HEAP_GRANULARITY);
-        const uint64_t on_host = g->overflow ? take_room(g, whole) : 0;
+        const uint64_t on_host = take_room(g, whole);
         struct block *b, *dead = NULL;
 
         if (!on_host)
@@ -230,7 +220,7 @@ void overflow_allocated(struct gpu *g, CUdeviceptr address, uint64_t bytes)
 {
         struct heap_place p;
 
-        if (g->overflow && bytes > HEAP_SMALL_MAX && heap_find(&g->heap, address, &p))
+        if (bytes > HEAP_SMALL_MAX && heap_find(&g->heap, address, &p))
                 profile_allocated(g, p.block);
 }
 
@@ -295,7 +285,7 @@ static uint64_t room_of(const struct block *b, uint64_t most)
  * that leave the card. */
 static uint64_t plan(struct gpu *g, uint64_t *ret_out) REQUIRES(core_lock)
 {
-        uint64_t most = overflow_card_room(g, g->commit, UINT64_MAX);
+        uint64_t most = MIN(g->commit, overflow_card_most(g, UINT64_MAX));
         uint64_t in = 0, out = 0, used = g->heap.allocated;
         struct block **list = malloc((g->heap.count + 1) * sizeof(struct block *));
         size_t n = 0;

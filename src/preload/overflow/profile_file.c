@@ -1,5 +1,5 @@
 /* profile_file.c: owns the text of a profile. Must never trust a line: people edit files. */
-#include "preload/extra/profile_file.h"
+#include "preload/overflow/profile_file.h"
 
 #include <errno.h>
 #include <stdbool.h>

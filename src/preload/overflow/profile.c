@@ -1,7 +1,7 @@
 /* profile.c: owns the trials, which measure how much time each buffer saves by being on the card,
  * and the list of buffers that was read from a profile. Must never keep a program from going on:
  * buffers that cannot be tried are left out. */
-#include "preload/extra/profile.h"
+#include "preload/overflow/profile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,11 +19,11 @@
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
-#include "preload/extra/overflow.h"
-#include "preload/extra/profile_file.h"
+#include "preload/overflow/overflow.h"
+#include "preload/overflow/profile_file.h"
 #include "preload/stream/quiesce.h"
 #include "preload/extra/steps.h"
-#include "preload/extra/trial.h"
+#include "preload/overflow/trial.h"
 #include "preload/state/request.h"
 
 #define SAMPLE_NS    (20 * NSEC_PER_MSEC) /* least time of a sample, which may be several steps */
@@ -52,7 +52,6 @@ struct size {
 static struct {
         enum state state;
         const char *to, *from;
-        int fd;                    /* the file `to`, once this process writes it */
         struct profile_list known; /* buffers that the file `from` lists */
         bool known_said;
         struct size *sizes;
@@ -71,7 +70,9 @@ static struct {
         bool written; /* the file has contents */
         uint64_t steps_wanted, steps_passed, began_ns, lease;
         unsigned failures;
-} profile = {.fd = -EBADF};
+} profile; /* begins as zeros, so that it takes no memory in programs that have no profile */
+
+static int to_fd = -EBADF; /* the file profile.to, once this process writes it */
 
 /* ---- the file ---- */
 
@@ -112,17 +113,17 @@ static void read_file(const char *path)
 /* If a program has several processes, the first process that tries buffers writes the file. */
 static int claim_file(void)
 {
-        if (profile.fd >= 0)
+        if (to_fd >= 0)
                 return 0;
-        profile.fd = open(profile.to, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-        if (profile.fd < 0 || flock(profile.fd, LOCK_EX | LOCK_NB) < 0) {
+        to_fd = open(profile.to, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (to_fd < 0 || flock(to_fd, LOCK_EX | LOCK_NB) < 0) {
                 int r = -errno;
 
                 log_warning("cannot write the profile %s: %s", profile.to,
                             r == -EWOULDBLOCK ? "another process does" : strerror(-r));
-                if (profile.fd >= 0)
-                        (void)close(profile.fd);
-                profile.fd = -EBADF;
+                if (to_fd >= 0)
+                        (void)close(to_fd);
+                to_fd = -EBADF;
                 return r;
         }
         return 0;
@@ -135,8 +136,7 @@ static void write_file(struct profile_list *list)
         size_t n = text ? strlen(text) : 0;
 
         /* Write all of the file at once, so that a reader gets the old file or the new one. */
-        if (!text || pwrite(profile.fd, text, n, 0) != (ssize_t)n ||
-            ftruncate(profile.fd, (off_t)n) < 0)
+        if (!text || pwrite(to_fd, text, n, 0) != (ssize_t)n || ftruncate(to_fd, (off_t)n) < 0)
                 log_warning("cannot write the profile %s: %s", profile.to, strerror(errno));
         else
                 profile.written = true;
@@ -165,16 +165,16 @@ void profile_setup(void)
 
 void profile_forget(void)
 {
-        if (profile.fd >= 0)
-                (void)close(profile.fd);
-        profile.fd = -EBADF;
+        if (to_fd >= 0)
+                (void)close(to_fd);
+        to_fd = -EBADF;
         profile.state = OFF;
 }
 
 void profile_exits(void)
 {
         /* No file is left behind if no result was found. */
-        if (profile.fd >= 0 && !profile.written && lseek(profile.fd, 0, SEEK_END) == 0)
+        if (to_fd >= 0 && !profile.written && lseek(to_fd, 0, SEEK_END) == 0)
                 (void)unlink(profile.to);
         if (profile.peak == 0 || (profile.state != LEARNS && profile.state != TRIES))
                 return;
@@ -489,7 +489,7 @@ static void begin_trial(void)
 static void begin(void) UNLOCKS(core_lock)
 {
         if (claim_file() < 0 || choose_tried() < 0 || (profile.count > 0 && take_host() < 0)) {
-                if (profile.fd >= 0)
+                if (to_fd >= 0)
                         log_warning("no profile: the host has no room for the program's buffers");
                 end();
                 return;

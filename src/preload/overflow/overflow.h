@@ -24,14 +24,11 @@ void overflow_setup(void);
 /* Find out, once, whether this GPU can use mapped host memory. */
 void overflow_learn(struct gpu *g) UNLOCKS(core_lock);
 
-/* Returns the most bytes that heap.allocated may reach when cuMemAlloc asks for `bytes` and the
- * daemon has promised `promised`. Large allocations leave some bytes for small ones. */
-uint64_t overflow_card_room(const struct gpu *g, uint64_t promised, uint64_t bytes)
-        REQUIRES(core_lock);
-/* True if the program's part of the card is used, so that a request for more would not help. */
-bool overflow_is_full(const struct gpu *g, uint64_t bytes, uint64_t cost) REQUIRES(core_lock);
+/* The next four are for a GPU with g->overflow. Returns the most bytes that heap.allocated may
+ * reach when cuMemAlloc asks for `bytes`. Large allocations leave some bytes for small ones. */
+uint64_t overflow_card_most(const struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* Returns the bytes that one allocation would get now, on the card and the host together. promised:
- * as above, if all were asked for. */
+ * the bytes of the card that the daemon would promise. */
 uint64_t overflow_free(const struct gpu *g, uint64_t promised) REQUIRES(core_lock);
 /* Allocate host memory at an address of ours. If that does not suffice, the first extents go to the
  * card. Returns 0, or -ENOMEM. */
