@@ -100,16 +100,21 @@ def uses(build, root):
         made = re.match(r"(.*)/CMakeFiles/[\w-]+\.dir(/.*)?$", os.path.relpath(directory, build))
         if not made or not made[1].startswith(("src/", "sim")):
             continue
+        sources = {}
         for name in names:
             source = os.path.normpath(made[1] + (made[2] or "") + "/" + name.removesuffix(".o"))
-            if not name.endswith(".o") or not os.path.exists(os.path.join(root, source)):
-                continue
-            listed = subprocess.run(["nm", os.path.join(directory, name)], check=True, capture_output=True, text=True)
-            for words in map(str.split, listed.stdout.splitlines()):
-                if words[-2] in "Uw":
-                    lacks[source].add(words[-1])
-                elif words[-2] in "TDBRCVW":
-                    defined[source.split("/")[0 if source.startswith("sim") else 1], words[-1]] = source
+            if name.endswith(".o") and os.path.exists(os.path.join(root, source)):
+                sources[os.path.join(directory, name)] = source
+        if not sources:
+            continue
+        listed = subprocess.run(["nm", "-A", *sources], check=True, capture_output=True, text=True)
+        for line in listed.stdout.splitlines():
+            object_file, _, rest = line.partition(":")
+            source, words = sources[object_file], rest.split()
+            if words[-2] in "Uw":
+                lacks[source].add(words[-1])
+            elif words[-2] in "TDBRCVW":
+                defined[source.split("/")[0 if source.startswith("sim") else 1], words[-1]] = source
     found = collections.defaultdict(lambda: collections.defaultdict(set))
     for source, symbols in lacks.items():
         own = source.split("/")[0 if source.startswith("sim") else 1]
