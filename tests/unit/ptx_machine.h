@@ -33,14 +33,12 @@ static inline void *machine_resolve(void *context, uint64_t address, size_t byte
         return m->memory + offset;
 }
 
-static inline char *machine_text(const char *name, size_t *ret_bytes)
+static inline char *machine_file(const char *folder, const char *name, size_t *ret_bytes)
 {
-        const char *source = getenv("SUBLET_SOURCE");
         char path[512], *text;
         FILE *f;
 
-        assert_non_null(source);
-        (void)snprintf(path, sizeof(path), "%s/tests/unit/ptx/%s", source, name);
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
         f = fopen(path, "re");
         if (!f)
                 fail_msg("%s: %s", path, strerror(errno));
@@ -49,6 +47,16 @@ static inline char *machine_text(const char *name, size_t *ret_bytes)
         *ret_bytes = fread(text, 1, 1 << 20, f);
         (void)fclose(f);
         return text;
+}
+
+static inline char *machine_text(const char *name, size_t *ret_bytes)
+{
+        const char *source = getenv("SUBLET_SOURCE");
+        char folder[256];
+
+        assert_non_null(source);
+        (void)snprintf(folder, sizeof(folder), "%s/tests/unit/ptx", source);
+        return machine_file(folder, name, ret_bytes);
 }
 
 static inline uint64_t machine_allocate(struct machine *m, uint64_t bytes)
@@ -69,6 +77,9 @@ static inline void machine_load(struct machine *m, const char *text, size_t byte
 {
         const struct ptx_variable *v;
 
+        *m = (struct machine){.memory = aligned_alloc(4096, MACHINE_BYTES)};
+        assert_non_null(m->memory);
+        memset(m->memory, 0, MACHINE_BYTES);
         if (ptx_parse(text, bytes, &m->module, m->error) < 0)
                 fail_msg("%s", m->error);
         for (size_t i = 0; ptx_module_variable_at(m->module, i); i++)
@@ -89,11 +100,19 @@ static inline void machine_open(struct machine *m, const char *fixture)
         size_t bytes;
         char *text = machine_text(fixture, &bytes);
 
-        *m = (struct machine){.memory = aligned_alloc(4096, MACHINE_BYTES)};
-        assert_non_null(m->memory);
-        memset(m->memory, 0, MACHINE_BYTES);
         machine_load(m, text, bytes);
         free(text);
+}
+
+/* Loads a text of the library, or the file that test_kernels.py has had another compiler make. */
+static inline void machine_open_embedded(struct machine *m, const char *file, const char *embedded)
+{
+        const char *folder = getenv("SUBLET_KERNELS");
+        size_t bytes = strlen(embedded);
+        char *made = folder ? machine_file(folder, file, &bytes) : NULL;
+
+        machine_load(m, made ? made : embedded, bytes);
+        free(made);
 }
 
 static inline void machine_close(struct machine *m)

@@ -81,14 +81,11 @@ struct bench {
 
 static void bench_open_with(struct bench *b, const uint8_t key[17])
 {
-        const char *text = fingerprint_ptx;
         const void *powers;
         uint64_t bytes, at = MACHINE_BASE;
 
-        *b = (struct bench){.m.memory = aligned_alloc(4096, MACHINE_BYTES)};
-        assert_non_null(b->m.memory);
-        memset(b->m.memory, 0, MACHINE_BYTES);
-        machine_load(&b->m, text, strlen(text));
+        *b = (struct bench){.k = NULL};
+        machine_open_embedded(&b->m, "fingerprint.ptx", fingerprint_ptx);
         memcpy(b->key, key, sizeof(b->key));
         b->k = fingerprint_key_from(b->key);
         assert_non_null(b->k);

@@ -583,7 +583,7 @@ static void every_comparison_of_every_type_agrees_with_c(void **state)
         uint64_t random = 13;
 
         for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
-                struct machine m = {.memory = aligned_alloc(4096, MACHINE_BYTES)};
+                struct machine m;
                 uint64_t *in, out, parameters[2];
                 char text[4096];
 

@@ -1,4 +1,4 @@
-/* test_reduce.c: each kernel of src/ranks/reduce, run by our interpreter, must compute what
+/* test_reduce.c: the kernel of src/ranks/reduce, run by our interpreter, must compute what
  * reduce_kernels.h says. The reference shares no code with the kernels: it finds the nearest number
  * in a table of all numbers of a format, which follows the format's definition. */
 #include "ptx_machine.h"
@@ -223,10 +223,12 @@ static bool same(unsigned type, uint64_t have, uint64_t want)
 
 static void open_type(struct machine *m, unsigned type)
 {
-        *m = (struct machine){.memory = aligned_alloc(4096, MACHINE_BYTES)};
-        assert_non_null(m->memory);
-        memset(m->memory, 0, MACHINE_BYTES);
-        machine_load(m, reduce_ptx[type], strlen(reduce_ptx[type]));
+        static const char *const file[REDUCE_TYPES] = {
+#define REDUCE_TYPE(name, bytes) "reduce_" #name ".ptx",
+#include "ranks/reduce/reduce_types.def"
+        };
+
+        machine_open_embedded(m, file[type], reduce_ptx[type]);
 }
 
 static uint64_t element(const struct machine *m, unsigned type, uint64_t at, uint64_t i)
@@ -307,9 +309,9 @@ static void check_result(const struct machine *m, const struct one *c, uint64_t 
         guard_check(m, c, at);
         for (uint64_t i = 0; i < c->count; i++)
                 if (!same(c->type, element(m, c->type, at, i), want[i]))
-                        fail_msg("type %u, %s, %u sources, element %llu of %llu, / %u: %llx, not "
-                                 "%llx",
-                                 c->type, reduce_kernel[c->operation], c->n, (unsigned long long)i,
+                        fail_msg("type %u, operation %u, %u sources, element %llu of %llu, / %u: "
+                                 "%llx, not %llx",
+                                 c->type, c->operation, c->n, (unsigned long long)i,
                                  (unsigned long long)c->count, c->divide,
                                  (unsigned long long)element(m, c->type, at, i),
                                  (unsigned long long)want[i]);
@@ -318,7 +320,8 @@ static void check_result(const struct machine *m, const struct one *c, uint64_t 
 /* Fills the sources, runs one kernel, and compares. */
 static void run_one(struct machine *m, const struct one *c, uint64_t *random)
 {
-        struct reduce_arguments a = {.n = c->n, .count = c->count, .divide = c->divide};
+        struct reduce_arguments a = {
+                .n = c->n, .operation = c->operation, .count = c->count, .divide = c->divide};
         uint64_t used = m->used, *want = calloc(c->count + 1, sizeof(*want));
 
         assert_non_null(want);
@@ -336,7 +339,7 @@ static void run_one(struct machine *m, const struct one *c, uint64_t *random)
                 }
                 want[i] = want_reduced(c->type, c->operation, x, c->n, c->divide);
         }
-        machine_run(m, reduce_kernel[c->operation], c->blocks, c->threads, 0, &a);
+        machine_run(m, REDUCE_KERNEL, c->blocks, c->threads, 0, &a);
         check_result(m, c, a.out, want);
         if (c->second)
                 check_result(m, c, a.out2, want);
@@ -344,7 +347,7 @@ static void run_one(struct machine *m, const struct one *c, uint64_t *random)
         m->used = used;
 }
 
-static void every_shape_of_every_kernel_computes_its_definition(void **state)
+static void every_operation_in_every_shape_computes_its_definition(void **state)
 {
         static const unsigned sources[] = {1, 2, 3, 8, 64};
         static const uint64_t counts[] = {0, 1, 15, 16, 17, 333};
@@ -375,45 +378,37 @@ static void every_shape_of_every_kernel_computes_its_definition(void **state)
         }
 }
 
-static void the_structs_have_the_layout_of_the_parameters(void **state)
+static void the_struct_has_the_layout_of_the_parameters(void **state)
 {
-        static const size_t reduction[] = {offsetof(struct reduce_arguments, sources),
-                                           offsetof(struct reduce_arguments, n),
-                                           offsetof(struct reduce_arguments, out),
-                                           offsetof(struct reduce_arguments, out2),
-                                           offsetof(struct reduce_arguments, count),
-                                           offsetof(struct reduce_arguments, divide)};
-        static const size_t scale[] = {offsetof(struct reduce_scale_arguments, from),
-                                       offsetof(struct reduce_scale_arguments, to),
-                                       offsetof(struct reduce_scale_arguments, count),
-                                       offsetof(struct reduce_scale_arguments, scalar),
-                                       offsetof(struct reduce_scale_arguments, bits)};
+        static const size_t offset[] = {offsetof(struct reduce_arguments, sources),
+                                        offsetof(struct reduce_arguments, n),
+                                        offsetof(struct reduce_arguments, operation),
+                                        offsetof(struct reduce_arguments, out),
+                                        offsetof(struct reduce_arguments, out2),
+                                        offsetof(struct reduce_arguments, count),
+                                        offsetof(struct reduce_arguments, divide),
+                                        offsetof(struct reduce_arguments, scales),
+                                        offsetof(struct reduce_arguments, scalar),
+                                        offsetof(struct reduce_arguments, bits)};
 
         for (unsigned type = 0; type < REDUCE_TYPES; type++) {
                 struct machine m;
-                const struct ptx_kernel *k;
-                size_t kernels = 0;
+                const struct ptx_kernel_info *info;
 
                 open_type(&m, type);
-                for (; (k = ptx_module_kernel_at(m.module, kernels)); kernels++) {
-                        const struct ptx_kernel_info *info = ptx_kernel_info(k);
-                        bool scales = strcmp(info->name, REDUCE_SCALE_KERNEL) == 0;
-
-                        assert_int_equal(info->max_threads, REDUCE_THREADS_MAX);
-                        assert_int_equal(info->parameters, scales ? 5 : 6);
-                        for (unsigned i = 0; i < info->parameters; i++)
-                                assert_int_equal(info->parameter[i].offset,
-                                                 scales ? scale[i] : reduction[i]);
-                        if (!scales)
-                                assert_int_equal(info->parameter[0].bytes, 8 * REDUCE_SOURCES_MAX);
-                }
-                assert_int_equal(kernels, REDUCE_OPERATIONS + 1);
+                assert_null(ptx_module_kernel_at(m.module, 1));
+                info = ptx_kernel_info(ptx_module_kernel(m.module, REDUCE_KERNEL));
+                assert_int_equal(info->max_threads, REDUCE_THREADS_MAX);
+                assert_int_equal(info->parameters, sizeof(offset) / sizeof(offset[0]));
+                for (unsigned i = 0; i < info->parameters; i++)
+                        assert_int_equal(info->parameter[i].offset, offset[i]);
+                assert_int_equal(info->parameter[0].bytes, 8 * REDUCE_SOURCES_MAX);
                 machine_close(&m);
         }
 }
 
 /* The last source ends where the memory ends, so a read beyond it fails. */
-static void no_kernel_reads_beyond_the_end(void **state)
+static void nothing_is_read_beyond_the_end(void **state)
 {
         for (unsigned type = 0; type < REDUCE_TYPES; type++)
                 for (unsigned i = 0; i < 2; i++) {
@@ -421,14 +416,12 @@ static void no_kernel_reads_beyond_the_end(void **state)
                                  at = MACHINE_BASE + MACHINE_BYTES - count * reduce_size[type];
                         struct machine m;
                         struct reduce_arguments a = {.n = 2, .count = count};
-                        struct reduce_scale_arguments b = {.from = at, .count = count, .bits = 1};
 
                         open_type(&m, type);
                         a.sources.from[0] = a.sources.from[1] = at;
-                        a.out = b.to = machine_allocate(&m, count * reduce_size[type]);
-                        for (unsigned operation = 0; operation < REDUCE_OPERATIONS; operation++)
-                                machine_run(&m, reduce_kernel[operation], 2, 64, 0, &a);
-                        machine_run(&m, REDUCE_SCALE_KERNEL, 2, 64, 0, &b);
+                        a.out = machine_allocate(&m, count * reduce_size[type]);
+                        for (; a.operation < REDUCE_OPERATIONS; a.operation++)
+                                machine_run(&m, REDUCE_KERNEL, 2, 64, 0, &a);
                         machine_close(&m);
                 }
 }
@@ -463,9 +456,10 @@ static void fp8_results_are_rounded_to_the_nearest_even_number(void **state)
 
         for (unsigned type = REDUCE_float8e4m3; type <= REDUCE_float8e5m2; type++)
                 for (unsigned k = 0; k < 2 * 5; k++) {
-                        unsigned operation = k % 2 ? REDUCE_PROD : REDUCE_SUM;
-                        struct reduce_arguments a = {
-                                .n = 2, .count = 65536, .divide = divisors[k / 2]};
+                        struct reduce_arguments a = {.n = 2,
+                                                     .operation = k % 2 ? REDUCE_PROD : REDUCE_SUM,
+                                                     .count = 65536,
+                                                     .divide = divisors[k / 2]};
                         struct machine m;
 
                         open_type(&m, type);
@@ -475,16 +469,17 @@ static void fp8_results_are_rounded_to_the_nearest_even_number(void **state)
                                         element_set(&m, type, a.sources.from[i], j, j >> 8 * i);
                         }
                         a.out = machine_allocate(&m, 65536);
-                        machine_run(&m, reduce_kernel[operation], 4, 128, 0, &a);
+                        machine_run(&m, REDUCE_KERNEL, 4, 128, 0, &a);
                         for (unsigned j = 0; j < 65536; j++) {
                                 const uint64_t x[] = {j & 0xff, j >> 8};
                                 uint64_t have = element(&m, type, a.out, j),
-                                         want = want_reduced(type, operation, x, 2, a.divide);
+                                         want = want_reduced(type, a.operation, x, 2, a.divide);
 
                                 if (!same(type, have, want))
-                                        fail_msg("type %u, %s(%x, %x) / %u: %x, not %x", type,
-                                                 reduce_kernel[operation], j & 0xff, j >> 8,
-                                                 a.divide, (unsigned)have, (unsigned)want);
+                                        fail_msg("type %u, operation %u of %x and %x, / %u: %x, "
+                                                 "not %x",
+                                                 type, a.operation, j & 0xff, j >> 8, a.divide,
+                                                 (unsigned)have, (unsigned)want);
                         }
                         machine_close(&m);
                 }
@@ -512,10 +507,11 @@ static void elements_are_scaled(void **state)
                                         .n = 1,
                                         .count = i < 2 ? i : 300 + i};
                         uint64_t by = any_element(type, &random), used = m.used, want[400];
-                        struct reduce_scale_arguments a = {.count = c.count};
+                        struct reduce_arguments a = {
+                                .n = 1, .count = c.count, .scales = 1, .divide = i % 4};
 
-                        a.from = array_allocate(&m, &c, 0);
-                        a.to = i % 3 ? array_allocate(&m, &c, 1) : a.from;
+                        a.sources.from[0] = array_allocate(&m, &c, 0);
+                        a.out = i % 3 ? array_allocate(&m, &c, 1) : a.sources.from[0];
                         a.bits = i & 4 ? ~by : by; /* with a scalar in memory the bits are idle */
                         if (i & 4) {
                                 a.scalar = machine_allocate(&m, 8);
@@ -524,11 +520,11 @@ static void elements_are_scaled(void **state)
                         for (unsigned j = 0; j < c.count; j++) {
                                 uint64_t x = any_element(type, &random);
 
-                                element_set(&m, type, a.from, j, x);
+                                element_set(&m, type, a.sources.from[0], j, x);
                                 want[j] = want_scaled(type, x, by);
                         }
-                        machine_run(&m, REDUCE_SCALE_KERNEL, 2, 64, 0, &a);
-                        check_result(&m, &c, a.to, want);
+                        machine_run(&m, REDUCE_KERNEL, 2, 64, 0, &a);
+                        check_result(&m, &c, a.out, want);
                         m.used = used;
                 }
                 machine_close(&m);
@@ -578,9 +574,9 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_tables_agree_with_the_specification_and_the_compiler),
-                cmocka_unit_test(the_structs_have_the_layout_of_the_parameters),
-                cmocka_unit_test(every_shape_of_every_kernel_computes_its_definition),
-                cmocka_unit_test(no_kernel_reads_beyond_the_end),
+                cmocka_unit_test(the_struct_has_the_layout_of_the_parameters),
+                cmocka_unit_test(every_operation_in_every_shape_computes_its_definition),
+                cmocka_unit_test(nothing_is_read_beyond_the_end),
                 cmocka_unit_test(a_million_bytes_are_reduced),
                 cmocka_unit_test(fp8_results_are_rounded_to_the_nearest_even_number),
                 cmocka_unit_test(elements_are_scaled),

@@ -1,4 +1,4 @@
-// fingerprint.cu: the device side of fingerprint.h. fingerprint.sh makes fingerprint.ptx from it. The
+// fingerprint.cu: the device side of fingerprint.h. tools/kernels.sh makes fingerprint.ptx from it. The
 // library embeds fingerprint.ptx, so the build needs no compiler for GPUs.
 //
 // A value of the field of 2^130 - 5 is five limbs of 26 bits; limbs may be a little larger between

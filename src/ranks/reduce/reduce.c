@@ -1,4 +1,4 @@
-/* reduce.c: owns the kernels that are loaded: for each context, the modules of the types in use. */
+/* reduce.c: owns the kernels that are loaded: for each context, those of the types in use. */
 #include "ranks/reduce/reduce.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ struct loaded {
         unsigned long long id; /* 0: unknown, as with drivers before CUDA 12 */
         unsigned blocks;
         CUmodule modules[REDUCE_TYPES];
-        CUfunction reduce[REDUCE_TYPES][REDUCE_OPERATIONS], scale[REDUCE_TYPES];
+        CUfunction kernels[REDUCE_TYPES];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -75,17 +75,15 @@ static CUresult load(struct loaded *l, ncclDataType_t type)
         if (e != CUDA_SUCCESS)
                 return e;
         e = real_cuda()->cuModuleLoadData(&module, reduce_ptx[type]);
-        for (unsigned i = 0; i < REDUCE_OPERATIONS && e == CUDA_SUCCESS; i++)
-                e = real_cuda()->cuModuleGetFunction(&l->reduce[type][i], module, reduce_kernel[i]);
         if (e == CUDA_SUCCESS)
-                e = real_cuda()->cuModuleGetFunction(&l->scale[type], module, REDUCE_SCALE_KERNEL);
+                e = real_cuda()->cuModuleGetFunction(&l->kernels[type], module, REDUCE_KERNEL);
         (void)real_cuda()->cuThreadExchangeStreamCaptureMode(&mode);
         if (e == CUDA_SUCCESS)
                 l->modules[type] = module;
         return e;
 }
 
-/* Finds the kernels of a type in the current context, and loads them if need be. */
+/* Finds the kernel of a type in the current context, and loads it if need be. */
 static CUresult find(ncclDataType_t type, struct loaded **ret)
 {
         struct loaded *l = NULL;
@@ -109,41 +107,46 @@ CUresult reduce_prepare(ncclDataType_t type)
         return find(type, &l);
 }
 
-static CUresult launch(const struct loaded *l, CUfunction kernel, void **arguments, uint64_t count,
-                       CUstream stream)
+static CUresult launch(ncclDataType_t type, struct reduce_arguments *a, CUstream stream)
 {
-        const uint64_t most = (count + REDUCE_THREADS_MAX - 1) / REDUCE_THREADS_MAX;
+        const uint64_t most = (a->count + REDUCE_THREADS_MAX - 1) / REDUCE_THREADS_MAX;
+        void *arguments[] = {&a->sources, &a->n,      &a->operation, &a->out,    &a->out2,
+                             &a->count,   &a->divide, &a->scales,    &a->scalar, &a->bits};
+        struct loaded *l;
+        CUresult e = find(type, &l);
 
-        if (count == 0)
-                return CUDA_SUCCESS;
-        return real_cuda()->cuLaunchKernel(kernel, (unsigned)MIN(most, (uint64_t)l->blocks), 1, 1,
+        if (e != CUDA_SUCCESS || a->count == 0)
+                return e;
+        return real_cuda()->cuLaunchKernel(l->kernels[type],
+                                           (unsigned)MIN(most, (uint64_t)l->blocks), 1, 1,
                                            REDUCE_THREADS_MAX, 1, 1, 0, stream, arguments, NULL);
 }
 
 CUresult reduce_launch(const struct reduce_op *op, const CUdeviceptr *sources, unsigned n,
                        CUdeviceptr out, CUdeviceptr out2, uint64_t count, CUstream stream)
 {
-        struct reduce_arguments a = {
-                .n = n, .out = out, .out2 = out2, .count = count, .divide = op->divide};
-        void *arguments[] = {&a.sources, &a.n, &a.out, &a.out2, &a.count, &a.divide};
-        struct loaded *l;
-        CUresult e = find(op->type, &l);
+        struct reduce_arguments a = {.n = n,
+                                     .operation = op->kind,
+                                     .out = out,
+                                     .out2 = out2,
+                                     .count = count,
+                                     .divide = op->divide};
 
         for (unsigned i = 0; i < n; i++)
                 a.sources.from[i] = sources[i];
-        return e == CUDA_SUCCESS
-                       ? launch(l, l->reduce[op->type][op->kind], arguments, count, stream)
-                       : e;
+        return launch(op->type, &a, stream);
 }
 
 CUresult reduce_scale(const struct reduce_op *op, CUdeviceptr from, CUdeviceptr to, uint64_t count,
                       CUstream stream)
 {
-        struct reduce_scale_arguments a = {
-                .from = from, .to = to, .count = count, .scalar = op->scalar, .bits = op->bits};
-        void *arguments[] = {&a.from, &a.to, &a.count, &a.scalar, &a.bits};
-        struct loaded *l;
-        CUresult e = find(op->type, &l);
+        struct reduce_arguments a = {.sources.from = {from},
+                                     .n = 1,
+                                     .out = to,
+                                     .count = count,
+                                     .scales = true,
+                                     .scalar = op->scalar,
+                                     .bits = op->bits};
 
-        return e == CUDA_SUCCESS ? launch(l, l->scale[op->type], arguments, count, stream) : e;
+        return launch(op->type, &a, stream);
 }

@@ -1,9 +1,12 @@
-// reduce.cu: the device side of reduce_kernels.h. reduce.sh compiles it once for each element type,
-// with -DELEMENT=<type>. The library embeds the results, so the build needs no compiler for GPUs.
+// reduce.cu: the device side of reduce_kernels.h. tools/kernels.sh compiles it once for each element
+// type, with -DELEMENT=<type>. The library embeds the results, so the build needs no compiler for
+// GPUs.
 //
 // A thread reads all its sources before it writes, because `out` may be one of them. Compilers for
 // compute capability 5.0 have no instructions for bfloat16 and fp8, so integer arithmetic converts
 // these.
+
+#include "reduce_shared.h"
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -11,14 +14,11 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 #define __device__   static __attribute__((device, always_inline))
-#define KERNEL       extern "C" __attribute__((global, launch_bounds(REDUCE_THREADS, 2)))
+#define KERNEL       extern "C" __attribute__((global, launch_bounds(REDUCE_THREADS_MAX, 2)))
 #define global_space __attribute__((address_space(1)))
 
-#define REDUCE_THREADS 512
-#define REDUCE_SOURCES 64
-
 struct reduce_sources {
-        const void *from[REDUCE_SOURCES];
+        const void *from[REDUCE_SOURCES_MAX];
 };
 
 // ---- the element types: `bits` hold an element, `wide` is the type of the arithmetic ----
@@ -60,11 +60,14 @@ template <class Element, class Wide, class Bits> struct integer {
         }
 
         // The sum wraps in the element type first.
-        template <int N> __device__ void divide(wide *x, u32 by)
+        __device__ wide divided(wide x, wide by)
         {
-#pragma unroll
-                for (int i = 0; i < N; i++)
-                        x[i] = (wide)(Element)x[i] / (wide)by;
+                return (wide)(Element)x / by;
+        }
+
+        __device__ bool has_reciprocal(u32)
+        {
+                return false;
         }
 };
 
@@ -72,21 +75,14 @@ template <class Element, class Wide, class Bits> struct integer {
 template <class Wide> struct real {
         typedef Wide wide;
 
-        template <int N> __device__ void divide(wide *x, u32 by)
+        __device__ wide divided(wide x, wide by)
         {
-                wide divisor = (wide)by;
+                return x / by;
+        }
 
-                if ((by & (by - 1)) == 0) {
-                        wide factor = (wide)1 / divisor;
-
-#pragma unroll
-                        for (int i = 0; i < N; i++)
-                                x[i] *= factor;
-                } else {
-#pragma unroll
-                        for (int i = 0; i < N; i++)
-                                x[i] /= divisor;
-                }
+        __device__ bool has_reciprocal(u32 by)
+        {
+                return (by & (by - 1)) == 0;
         }
 };
 
@@ -116,18 +112,12 @@ struct float16 : of_float {
 
         __device__ wide widen(bits b)
         {
-                float x;
-
-                asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((u16)b));
-                return x;
+                return __builtin_bit_cast(_Float16, (u16)b);
         }
 
         __device__ bits narrow(wide x)
         {
-                u16 b;
-
-                asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(x));
-                return b;
+                return __builtin_bit_cast(u16, (_Float16)x);
         }
 };
 
@@ -314,36 +304,6 @@ struct vector {
         }
 };
 
-// ---- the operations ----
-
-struct sum {
-        __device__ wide of(wide a, wide b)
-        {
-                return a + b;
-        }
-};
-
-struct product {
-        __device__ wide of(wide a, wide b)
-        {
-                return a * b;
-        }
-};
-
-struct minimum {
-        __device__ wide of(wide a, wide b)
-        {
-                return element::smaller(a, b);
-        }
-};
-
-struct maximum {
-        __device__ wide of(wide a, wide b)
-        {
-                return element::larger(a, b);
-        }
-};
-
 // ---- the kernels ----
 
 // A block has UNROLL * its threads chunks at a time. Threads beyond the end read the last chunk
@@ -378,77 +338,105 @@ __device__ void read(typename Chunk::loaded *l, const void *from, const tile &t)
                 l[i] = Chunk::load(from, t.readable(i));
 }
 
+// Sets each of N elements x[i].
+#define EACH(value)                 \
+        _Pragma("unroll")           \
+        for (int i = 0; i < N; i++) \
+                x[i] = (value)
+
+enum { FIRST = REDUCE_OPERATIONS }; // there is nothing yet to combine with
+
+// x[i] = x[i] op element i of `l`. The operation is chosen once for all elements, and alike in all
+// threads, so the choice costs little beside the loads.
 template <class Chunk>
-__device__ void write(void *to, const tile &t, int i, typename Chunk::loaded l)
+__device__ void combine(wide *x, const typename Chunk::loaded *l, u32 operation)
 {
-        Chunk::store(to, t.chunk(i), l);
+        enum { N = UNROLL * Chunk::ELEMENTS };
+        wide y[N];
+
+#pragma unroll
+        for (int i = 0; i < N; i++)
+                y[i] = Chunk::get(l[i / Chunk::ELEMENTS], i % Chunk::ELEMENTS);
+        switch (operation) {
+        case REDUCE_SUM:
+                EACH(x[i] + y[i]);
+                break;
+        case REDUCE_PROD:
+                EACH(x[i] * y[i]);
+                break;
+        case REDUCE_MAX:
+                EACH(element::larger(x[i], y[i]));
+                break;
+        case REDUCE_MIN:
+                EACH(element::smaller(x[i], y[i]));
+                break;
+        default: // FIRST
+                EACH(y[i]);
+        }
 }
 
-template <class Operation, class Chunk>
-__device__ void combine(wide *x, const typename Chunk::loaded *l)
-{
-#pragma unroll
-        for (int i = 0; i < UNROLL; i++)
-#pragma unroll
-                for (int j = 0; j < Chunk::ELEMENTS; j++)
-                        x[i * Chunk::ELEMENTS + j] =
-                                Operation::of(x[i * Chunk::ELEMENTS + j], Chunk::get(l[i], j));
-}
+// What happens to a result at last. Each of these has one register, because spills would follow if
+// divisor, scalar and reciprocal had one each.
+enum finish { NOTHING, MULTIPLY, DIVIDE };
 
-template <class Chunk> __device__ void widen(wide *x, const typename Chunk::loaded *l)
-{
-#pragma unroll
-        for (int i = 0; i < UNROLL; i++)
-#pragma unroll
-                for (int j = 0; j < Chunk::ELEMENTS; j++)
-                        x[i * Chunk::ELEMENTS + j] = Chunk::get(l[i], j);
-}
+struct ending {
+        finish how;
+        wide operand;
+
+        __device__ ending of(u32 divide, bool scales, const void *scalar, u64 immediate)
+        {
+                if (scales)
+                        return {MULTIPLY, element::widen(scalar ? single::load(scalar, 0)
+                                                                : (bits)immediate)};
+                if (divide <= 1)
+                        return {NOTHING, 0};
+                if (element::has_reciprocal(divide))
+                        return {MULTIPLY, 1 / (wide)divide};
+                return {DIVIDE, (wide)divide};
+        }
+};
 
 // Reduces the chunks [first, end).
-template <class Operation, class Chunk>
-__device__ void reduce_chunks(const reduce_sources &sources, u32 n, void *out, void *out2,
-                              u64 first, u64 end, u32 divide)
+template <class Chunk>
+__device__ void reduce_chunks(const reduce_sources &sources, u32 n, u32 operation, void *out,
+                              void *out2, u64 first, u64 end, const ending &last)
 {
         for (tile t = tile::of(first, end); t.start < end; t.start += t.step) {
+                enum { N = UNROLL * Chunk::ELEMENTS };
                 typename Chunk::loaded a[UNROLL], b[UNROLL];
-                wide x[UNROLL * Chunk::ELEMENTS];
+                wide x[N];
 
-                read<Chunk>(a, sources.from[0], t);
-                // The rest of the sources goes in pairs. Nothing may use `a` before `b` is on its
-                // way.
-                if (n % 2 == 0) {
-                        read<Chunk>(b, sources.from[1], t);
-                        widen<Chunk>(x, a);
-                        combine<Operation, Chunk>(x, b);
-                } else {
-                        widen<Chunk>(x, a);
-                }
+                // Nothing may use `a` before `b` is on its way.
 #pragma unroll 1
-                for (u32 i = 2 - n % 2; i < n; i += 2) {
+                for (u32 i = 0; i < n; i += 2) {
                         read<Chunk>(a, sources.from[i], t);
-                        read<Chunk>(b, sources.from[i + 1], t);
-                        combine<Operation, Chunk>(x, a);
-                        combine<Operation, Chunk>(x, b);
+                        if (i + 1 < n)
+                                read<Chunk>(b, sources.from[i + 1], t);
+                        combine<Chunk>(x, a, i == 0 ? (u32)FIRST : operation);
+                        if (i + 1 < n)
+                                combine<Chunk>(x, b, operation);
                 }
-                if (divide > 1)
-                        element::template divide<UNROLL * Chunk::ELEMENTS>(x, divide);
+                if (last.how == MULTIPLY)
+                        EACH(x[i] * last.operand);
+                else if (last.how == DIVIDE)
+                        EACH(element::divided(x[i], last.operand));
 #pragma unroll
                 for (int i = 0; i < UNROLL; i++) {
                         typename Chunk::loaded l = Chunk::pack(x + i * Chunk::ELEMENTS);
 
                         if (t.chunk(i) >= end)
                                 continue;
-                        write<Chunk>(out, t, i, l);
+                        Chunk::store(out, t.chunk(i), l);
                         if (out2)
-                                write<Chunk>(out2, t, i, l);
+                                Chunk::store(out2, t.chunk(i), l);
                 }
         }
 }
 
-template <class Operation>
-__device__ void reduce(const reduce_sources &sources, u32 n, void *out, void *out2, u64 count,
-                       u32 divide)
+KERNEL void reduce(reduce_sources sources, u32 n, u32 operation, void *out, void *out2, u64 count,
+                   u32 divide, u32 scales, const void *scalar, u64 immediate)
 {
+        const ending last = ending::of(divide, scales, scalar, immediate);
         u64 places = (u64)out | (u64)out2, chunks = 0;
 
 #pragma unroll 1
@@ -456,51 +444,8 @@ __device__ void reduce(const reduce_sources &sources, u32 n, void *out, void *ou
                 places |= (u64)sources.from[i];
         if (places % 16 == 0) {
                 chunks = count / vector::ELEMENTS;
-                reduce_chunks<Operation, vector>(sources, n, out, out2, 0, chunks, divide);
+                reduce_chunks<vector>(sources, n, operation, out, out2, 0, chunks, last);
         }
-        reduce_chunks<Operation, single>(sources, n, out, out2, chunks * vector::ELEMENTS, count,
-                                         divide);
-}
-
-#define REDUCTION(name, operation)                                                        \
-        KERNEL void name(reduce_sources sources, u32 n, void *out, void *out2, u64 count, \
-                         u32 divide)                                                      \
-        {                                                                                 \
-                reduce<operation>(sources, n, out, out2, count, divide);                  \
-        }
-
-REDUCTION(reduce_sum, sum)
-REDUCTION(reduce_prod, product)
-REDUCTION(reduce_max, maximum)
-REDUCTION(reduce_min, minimum)
-
-template <class Chunk>
-__device__ void scale_chunks(const void *from, void *to, u64 first, u64 end, wide factor)
-{
-        for (tile t = tile::of(first, end); t.start < end; t.start += t.step) {
-                typename Chunk::loaded a[UNROLL];
-                wide x[UNROLL * Chunk::ELEMENTS];
-
-                read<Chunk>(a, from, t);
-                widen<Chunk>(x, a);
-#pragma unroll
-                for (int i = 0; i < UNROLL * Chunk::ELEMENTS; i++)
-                        x[i] *= factor;
-#pragma unroll
-                for (int i = 0; i < UNROLL; i++)
-                        if (t.chunk(i) < end)
-                                write<Chunk>(to, t, i, Chunk::pack(x + i * Chunk::ELEMENTS));
-        }
-}
-
-KERNEL void reduce_scale(const void *from, void *to, u64 count, const void *scalar, u64 immediate)
-{
-        wide factor = element::widen(scalar ? single::load(scalar, 0) : (bits)immediate);
-        u64 chunks = 0;
-
-        if (((u64)from | (u64)to) % 16 == 0) {
-                chunks = count / vector::ELEMENTS;
-                scale_chunks<vector>(from, to, 0, chunks, factor);
-        }
-        scale_chunks<single>(from, to, chunks * vector::ELEMENTS, count, factor);
+        reduce_chunks<single>(sources, n, operation, out, out2, chunks * vector::ELEMENTS, count,
+                              last);
 }

@@ -1,5 +1,5 @@
-/* reduce.h: puts the kernels that reduce into a stream. The current context is that of the stream's
- * work. A type's kernels are loaded into a context when they are first needed. Any thread. */
+/* reduce.h: puts the kernel that reduces into a stream. The current context is that of the stream's
+ * work. A type's kernel is loaded into a context when it is first needed. Any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct reduce_op {
 /* Bytes of an element; 0: there is no such type. */
 unsigned reduce_bytes(ncclDataType_t type);
 
-/* Loads the kernels of a type, for which the driver may wait for all work of the context. */
+/* Loads the kernel of a type, for which the driver may wait for all work of the context. */
 CUresult reduce_prepare(ncclDataType_t type);
 /* out[i], and out2[i] unless out2 is 0, is sources[0][i] op … op sources[n - 1][i], in this order,
  * so it has the same bits on each rank and in each run. out may be one of the sources. */

@@ -1,4 +1,4 @@
-/* reduce_kernels.c: owns the tables of the kernels. The texts are in reduce_ptx.S. */
+/* reduce_kernels.c: owns the table of the kernels. The texts are in reduce_ptx.S. */
 #include "ranks/reduce/reduce_kernels.h"
 
 #define REDUCE_TYPE(name, bytes) \
@@ -13,11 +13,4 @@ const char *const reduce_ptx[REDUCE_TYPES] = {
 const uint32_t reduce_size[REDUCE_TYPES] = {
 #define REDUCE_TYPE(name, bytes) bytes,
 #include "ranks/reduce/reduce_types.def"
-};
-
-const char *const reduce_kernel[REDUCE_OPERATIONS] = {
-        [REDUCE_SUM] = "reduce_sum",
-        [REDUCE_PROD] = "reduce_prod",
-        [REDUCE_MAX] = "reduce_max",
-        [REDUCE_MIN] = "reduce_min",
 };

@@ -1,34 +1,31 @@
-/* reduce_kernels.h: the kernels that reduce and scale elements on a GPU, as PTX texts. The caller
- * loads the text of the type that it needs with cuModuleLoadData, and launches the kernels.
+/* reduce_kernels.h: the kernel that reduces and scales elements on a GPU, as PTX texts. The caller
+ * loads the text of the type that it needs with cuModuleLoadData, and launches the kernel.
  *
- * Each text has all kernels for one element type, and needs a driver of CUDA 11 and a GPU of
- * compute capability 7.0, or later ones.
+ * Each text has the kernel for one element type, and needs a driver of CUDA 11 and a GPU of compute
+ * capability 7.0, or later ones. The kernel takes struct reduce_arguments:
  *
- * The kernels of enum reduce_operation take struct reduce_arguments:
- *
- *   out[i] = out2[i] = (from[0][i] op from[1][i] op ... op from[n-1][i]) / divide
+ *   out[i] = out2[i] = (from[0][i] op from[1][i] op ... op from[n-1][i]) / divide, or * scalar
  *
  * The order is from left to right, so the same sources give the same bits with any launch shape, on
  * any GPU. A NaN's sign and payload may differ between GPUs.
  *  - Integers wrap. They wrap before the division, which truncates.
  *  - double is computed in double. All other floating types are computed in float and rounded once,
- *    to nearest even, after the division.
+ *    to nearest even, after the division or multiplication.
  *  - A minimum or maximum is the other number if one is a NaN, as fminf() and fmaxf() say. Two NaNs
  *    give a NaN. -0 is less than +0.
  *  - fp8 has the formats of the OCP 8-bit floating point specification. Results that are too large,
  *    and infinities, become the largest finite number. A NaN stays a NaN.
  *
- * reduce_scale takes struct reduce_scale_arguments: to[i] = from[i] * scalar, computed as above.
- *
- * Launch any grid of up to REDUCE_THREADS_MAX threads a block, each dimension but x being 1. An SM
- * has registers for two blocks of REDUCE_THREADS_MAX threads. The kernels need no dynamic shared
- * memory. They load 16 bytes at a time if all addresses are multiples of 16, else one element. */
+ * Launch any grid of up to REDUCE_THREADS_MAX threads a block, each dimension but x being 1. The
+ * kernel needs no dynamic shared memory. It loads 16 bytes at a time if all addresses are multiples
+ * of 16, else one element. */
 #pragma once
 
 #include <stdint.h>
 
-#define REDUCE_THREADS_MAX 512
-#define REDUCE_SOURCES_MAX 64
+#include "ranks/reduce/reduce_shared.h"
+
+#define REDUCE_KERNEL "reduce"
 
 /* The element types have the numbers of ncclDataType_t. */
 enum reduce_type {
@@ -37,39 +34,23 @@ enum reduce_type {
         REDUCE_TYPES
 };
 
-/* The operations have the numbers of ncclRedOp_t. */
-enum reduce_operation {
-        REDUCE_SUM,
-        REDUCE_PROD,
-        REDUCE_MAX,
-        REDUCE_MIN,
-        REDUCE_OPERATIONS,
-};
-
-#define REDUCE_SCALE_KERNEL "reduce_scale"
-
 extern const char *const reduce_ptx[REDUCE_TYPES];
-extern const uint32_t reduce_size[REDUCE_TYPES];           /* bytes of an element */
-extern const char *const reduce_kernel[REDUCE_OPERATIONS]; /* names of the kernels */
+extern const uint32_t reduce_size[REDUCE_TYPES]; /* bytes of an element */
 
-/* The parameters of a kernel, in its order and layout. The host passes the address of each member
+/* The parameters of the kernel, in its order and layout. The host passes the address of each member
  * in cuLaunchKernel's array of parameters. All addresses in them are the device's, and multiples of
  * the element's size. */
 struct reduce_arguments {
         struct {
                 uint64_t from[REDUCE_SOURCES_MAX];
         } sources;
-        uint32_t n;      /* sources: 1 to REDUCE_SOURCES_MAX */
-        uint64_t out;    /* may be the address of a source; must not overlap one otherwise */
-        uint64_t out2;   /* as out; 0: no second result */
-        uint64_t count;  /* elements */
-        uint32_t divide; /* 0 and 1: no division; at most INT32_MAX */
-};
-
-struct reduce_scale_arguments {
-        uint64_t from;
-        uint64_t to;     /* may be `from`; must not overlap it otherwise */
-        uint64_t count;  /* elements */
-        uint64_t scalar; /* address of an element that the device can read; 0: use `bits` */
-        uint64_t bits;   /* the scalar is in the low bits */
+        uint32_t n;         /* sources: 1 to REDUCE_SOURCES_MAX */
+        uint32_t operation; /* of enum reduce_operation */
+        uint64_t out;       /* may be the address of a source; must not overlap one otherwise */
+        uint64_t out2;      /* as out; 0: no second result */
+        uint64_t count;     /* elements */
+        uint32_t divide;    /* 0 and 1: no division; at most INT32_MAX */
+        uint32_t scales;    /* not 0: the scalar multiplies, and nothing divides */
+        uint64_t scalar;    /* address of an element that the device can read; 0: use `bits` */
+        uint64_t bits;      /* the scalar is in the low bits */
 };

@@ -10,16 +10,6 @@ reduce_ptx_\type:
         .endm
 
         .section .rodata
-        text int8
-        text uint8
-        text int32
-        text uint32
-        text int64
-        text uint64
-        text float16
-        text float32
-        text float64
-        text bfloat16
-        text float8e4m3
-        text float8e5m2
+#define REDUCE_TYPE(name, bytes) text name
+#include "reduce_types.def"
         .section .note.GNU-stack,"",%progbits
