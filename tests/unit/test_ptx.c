@@ -45,7 +45,7 @@ static void elementwise(struct machine *m)
 
 static void element_wise_kernels_compute_what_c_computes(void **state)
 {
-        FOR_EACH_ARCHITECTURE("elementwise", m, { elementwise(&m); })
+        WITH_FIXTURE("elementwise", m, elementwise(&m);)
 }
 
 static void filled(struct machine *m, uint64_t n)
@@ -79,7 +79,7 @@ static void filled(struct machine *m, uint64_t n)
 
 static void fill_and_verify_agree_with_c_on_every_word(void **state)
 {
-        FOR_EACH_ARCHITECTURE("elementwise", m, { filled(&m, 5001); })
+        WITH_FIXTURE("elementwise", m, filled(&m, 5001);)
 }
 
 static void strided(struct machine *m)
@@ -111,7 +111,7 @@ static void strided(struct machine *m)
 
 static void two_dimensional_blocks_reach_their_rows_and_columns(void **state)
 {
-        FOR_EACH_ARCHITECTURE("elementwise", m, { strided(&m); })
+        WITH_FIXTURE("elementwise", m, strided(&m);)
 }
 
 struct pair {
@@ -156,7 +156,7 @@ static void structs(struct machine *m)
 
 static void structs_bytes_and_shorts_are_read_and_written_whole(void **state)
 {
-        FOR_EACH_ARCHITECTURE("elementwise", m, { structs(&m); })
+        WITH_FIXTURE("elementwise", m, structs(&m);)
 }
 
 static void reductions(struct machine *m)
@@ -190,10 +190,10 @@ static void reductions(struct machine *m)
 
 static void reductions_through_shared_memory_and_shuffles_are_exact(void **state)
 {
-        FOR_EACH_ARCHITECTURE("reduce", m, { reductions(&m); })
+        WITH_FIXTURE("reduce", m, reductions(&m);)
 }
 
-static void warp_words(struct machine *m, bool redux)
+static void warp_words(struct machine *m)
 {
         enum { N = 128 };
         uint64_t in = machine_allocate(m, N * 4), out = machine_allocate(m, 5 * N * 4), state = 4;
@@ -230,14 +230,14 @@ static void warp_words(struct machine *m, bool redux)
                 same_integer(o[t], r, t, 0);
                 same_integer(o[N + t], count, t, 1);
                 same_integer(o[2 * N + t], or_all + 2 * and_all, t, 2);
-                same_integer(o[3 * N + t], redux ? sum ^ max : 0, t, 3);
+                same_integer(o[3 * N + t], sum ^ max, t, 3);
                 same_integer(o[4 * N + t], same, t, 4);
         }
 }
 
 static void votes_shuffles_and_matches_see_the_whole_warp(void **state)
 {
-        FOR_EACH_ARCHITECTURE("reduce", m, { warp_words(&m, arch > 0); })
+        WITH_FIXTURE("reduce", m, warp_words(&m);)
 }
 
 static void atomics(struct machine *m)
@@ -310,7 +310,7 @@ static void atomics(struct machine *m)
 
 static void atomics_of_all_lanes_add_up(void **state)
 {
-        FOR_EACH_ARCHITECTURE("reduce", m, { atomics(&m); })
+        WITH_FIXTURE("reduce", m, atomics(&m);)
 }
 
 static void diverged(struct machine *m)
@@ -358,7 +358,7 @@ static void diverged(struct machine *m)
 
 static void diverged_lanes_follow_their_own_branches(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, { diverged(&m); })
+        WITH_FIXTURE("control", m, diverged(&m);)
 }
 
 static void calls(struct machine *m)
@@ -392,7 +392,7 @@ static void calls(struct machine *m)
 
 static void functions_are_called_with_their_own_frames_and_local_memory(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, { calls(&m); })
+        WITH_FIXTURE("control", m, calls(&m);)
 }
 
 static void timers(struct machine *m)
@@ -413,7 +413,7 @@ static void timers(struct machine *m)
 
 static void a_kernel_that_spins_on_the_clock_ends_when_its_time_has_come(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, { timers(&m); })
+        WITH_FIXTURE("control", m, timers(&m);)
 }
 
 /* Sets the flag once the kernel has been seen running. */
@@ -453,7 +453,7 @@ static void flags(struct machine *m)
 
 static void a_kernel_that_waits_for_the_host_sees_what_the_host_writes(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, { flags(&m); })
+        WITH_FIXTURE("control", m, flags(&m);)
 }
 
 static void waits(struct machine *m)
@@ -475,12 +475,12 @@ static void waits(struct machine *m)
 
 static void lanes_and_blocks_that_wait_for_each_other_make_progress(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, { waits(&m); })
+        WITH_FIXTURE("control", m, waits(&m);)
 }
 
 static void a_barrier_that_cannot_be_reached_is_a_deadlock(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, {
+        WITH_FIXTURE("control", m, {
                 uint64_t out = machine_allocate(&m, 64 * 4);
 
                 assert_int_equal(machine_try(&m, "stuck", 1, 64, 0, &out), -EDEADLK);
@@ -490,7 +490,7 @@ static void a_barrier_that_cannot_be_reached_is_a_deadlock(void **state)
 
 static void a_trap_ends_the_launch_and_names_the_thread(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, {
+        WITH_FIXTURE("control", m, {
                 uint64_t out = machine_allocate(&m, 64 * 4);
 
                 assert_int_equal(machine_try(&m, "trap", 1, 64, 0, &out), -EILSEQ);
@@ -541,7 +541,7 @@ static bool after_some_polls(void *context)
 
 static void a_launch_that_would_never_end_can_be_cancelled(void **state)
 {
-        FOR_EACH_ARCHITECTURE("control", m, {
+        WITH_FIXTURE("control", m, {
                 uint64_t a[2] = {machine_allocate(&m, 4), machine_allocate(&m, 4 * 1024)};
 
                 host.polls = 0;
@@ -557,7 +557,7 @@ static void invalid_and_misaligned_addresses_are_faults(void **state)
                 uint32_t n;
         } p = {MACHINE_BASE, MACHINE_BASE, MACHINE_BASE + MACHINE_BYTES - 64, 32};
 
-        FOR_EACH_ARCHITECTURE("elementwise", m, {
+        WITH_FIXTURE("elementwise", m, {
                 p.c = MACHINE_BASE + MACHINE_BYTES - 64;
                 assert_int_equal(machine_try(&m, "vecadd", 1, 32, 0, &p), -EFAULT);
                 assert_non_null(strstr(m.error, "st.global.f32"));
@@ -575,7 +575,7 @@ static void launches_of_impossible_shape_are_refused(void **state)
 {
         uint64_t p[4] = {0};
 
-        FOR_EACH_ARCHITECTURE("elementwise", m, {
+        WITH_FIXTURE("elementwise", m, {
                 assert_int_equal(machine_try(&m, "vecadd", 0, 32, 0, p), -EINVAL);
                 assert_int_equal(machine_try(&m, "vecadd", 1, 0, 0, p), -EINVAL);
                 assert_int_equal(machine_try(&m, "vecadd", 1, 1025, 0, p), -EINVAL);
@@ -584,10 +584,49 @@ static void launches_of_impossible_shape_are_refused(void **state)
         })
 }
 
+static void forms_that_only_sm_100_gets_are_known(void **state)
+{
+        struct machine m;
+        struct {
+                float f[4];
+                uint32_t u[4];
+                uint64_t p;
+        } a = {{1.5F, -2.0F, 4.0F, NAN}, {7, (uint32_t)-5, 40000, 1U << 31}, 0};
+        const uint8_t *out;
+        int64_t wide[2];
+        double d;
+        float f[6];
+        uint32_t w[8];
+
+        machine_open(&m, "hand.ptx");
+        a.p = machine_allocate(&m, 96);
+        out = machine_at(&m, a.p);
+        *(int32_t *)machine_at(&m, a.p) = -9;
+        machine_run(&m, "sm100", 1, 1, 0, &a);
+        memcpy(wide, out + 16, sizeof(wide));
+        memcpy(&d, out + 32, sizeof(d));
+        memcpy(f, out + 40, sizeof(f));
+        memcpy(w, out + 64, sizeof(w));
+        same_integer(wide[0], -26, 0, 0);
+        same_integer(wide[1], -9, 0, 1); /* as unsigned numbers, the larger one */
+        same_double(d, 2147483648.0, 0, 2);
+        for (unsigned i = 0; i < 6; i++)
+                same_float(f[i], a.f[(i + 2) % 4], i, 3);
+        same_integer(w[0], 5, 0, 4);
+        same_integer(w[1], (uint16_t)(40000 * -7 + 7), 0, 5);
+        same_integer(*(int32_t *)machine_at(&m, a.p), 5, 0, 6);
+        same_integer((int32_t)w[4], -9, 0, 7);
+        same_integer(w[5], 0, 0, 8);
+        same_integer(w[6], 0, 0, 9);  /* a NaN is no number, */
+        same_integer(w[7], 1, 0, 10); /* and unequal to any */
+        machine_close(&m);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(element_wise_kernels_compute_what_c_computes),
+                cmocka_unit_test(forms_that_only_sm_100_gets_are_known),
                 cmocka_unit_test(fill_and_verify_agree_with_c_on_every_word),
                 cmocka_unit_test(two_dimensional_blocks_reach_their_rows_and_columns),
                 cmocka_unit_test(structs_bytes_and_shorts_are_read_and_written_whole),

@@ -111,7 +111,7 @@ static void integers(struct machine *m)
 
 static void integer_arithmetic_is_exact(void **state)
 {
-        FOR_EACH_ARCHITECTURE("math", m, { integers(&m); })
+        WITH_FIXTURE("math", m, integers(&m);)
 }
 
 static float interesting_float(unsigned i, uint64_t *state)
@@ -256,7 +256,7 @@ static void floats(struct machine *m)
 
 static void single_precision_is_rounded_as_ieee_says(void **state)
 {
-        FOR_EACH_ARCHITECTURE("math", m, { floats(&m); })
+        WITH_FIXTURE("math", m, floats(&m);)
 }
 
 static void doubles(struct machine *m)
@@ -322,7 +322,7 @@ static void doubles(struct machine *m)
 
 static void double_precision_is_rounded_as_ieee_says(void **state)
 {
-        FOR_EACH_ARCHITECTURE("math", m, { doubles(&m); })
+        WITH_FIXTURE("math", m, doubles(&m);)
 }
 
 static void close_to(float have, double want, double tolerance, unsigned i, unsigned k)
@@ -372,7 +372,7 @@ static void approximate(struct machine *m)
 
 static void approximations_and_the_math_library_are_close(void **state)
 {
-        FOR_EACH_ARCHITECTURE("math", m, { approximate(&m); })
+        WITH_FIXTURE("math", m, approximate(&m);)
 }
 
 static void carries_go_from_word_to_word(void **state)

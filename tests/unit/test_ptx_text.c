@@ -3,9 +3,7 @@
 #include "ptx_machine.h"
 
 static const char *const fixture[] = {
-        "control.sm90.ptx", "control.sm100.ptx", "elementwise.sm90.ptx",
-        "math.sm90.ptx",    "reduce.sm90.ptx",   "elementwise.sm100.ptx",
-        "hand.ptx",
+        "control.sm90.ptx", "elementwise.sm90.ptx", "math.sm90.ptx", "reduce.sm90.ptx", "hand.ptx",
 };
 
 #define HEAD ".version 8.4\n.target sm_80\n.address_size 64\n"

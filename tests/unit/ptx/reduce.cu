@@ -56,11 +56,7 @@ extern "C" __global__ void warp_words(const int *in, unsigned *out)
 	out[t] = r;
 	out[blockDim.x + t] = (unsigned)__syncthreads_count(v > 3);
 	out[2 * blockDim.x + t] = (unsigned)__syncthreads_or(v == 12345) + 2 * (unsigned)__syncthreads_and(v < 1000);
-#if __CUDA_ARCH__ >= 800
 	out[3 * blockDim.x + t] = __reduce_add_sync(0xffffffffu, (unsigned)v) ^ __reduce_max_sync(0xffffffffu, (unsigned)v);
-#else
-	out[3 * blockDim.x + t] = 0;
-#endif
 	out[4 * blockDim.x + t] = __match_any_sync(0xffffffffu, v & 3);
 }
 
