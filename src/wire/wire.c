@@ -11,12 +11,10 @@
 
 #define HEADER_SIZE 8u
 
-enum { DIRECTION_UP = WIRE_UP, DIRECTION_DOWN = WIRE_DOWN, DIRECTION_ACROSS = WIRE_ACROSS };
-
 struct kind {
         const char *name;
         uint16_t size; /* bytes of a packet, header included */
-        uint8_t direction;
+        uint8_t direction, scope;
 };
 
 /* Each field macro adds the field's bytes, so a list of fields is a sum: 8 +8 +4 +64 ... */
@@ -24,8 +22,8 @@ struct kind {
 #define U32(name)          +4
 #define TEXT(name, bytes)  +(bytes)
 #define BYTES(name, bytes) +(bytes)
-#define WIRE(name, number, direction, fields) \
-        [number] = {#name, HEADER_SIZE fields, DIRECTION_##direction},
+#define WIRE(name, number, direction, scope, fields) \
+        [number] = {#name, HEADER_SIZE fields, WIRE_##direction, WIRE_SCOPE_##scope},
 static const struct kind kinds[] = {
 #include "wire/wire_messages.def"
 };
@@ -33,8 +31,8 @@ static const struct kind kinds[] = {
 
 /* A struct in memory has the layout of its packet's body: without padding, every byte is a
  * field. */
-#define WIRE(name, number, direction, fields)                                              \
-        _Static_assert(sizeof(struct wire_body_##number) == 0 fields, #name " is padded"); \
+#define WIRE(name, number, direction, scope, fields)                                \
+        _Static_assert(sizeof(struct wire_##name) == 0 fields, #name " is padded"); \
         _Static_assert((HEADER_SIZE fields) <= WIRE_SIZE_MAX, #name " is too large");
 #include "wire/wire_messages.def"
 #undef WIRE
@@ -62,6 +60,11 @@ size_t wire_size(unsigned type)
         const struct kind *k = kind_find(type);
 
         return k ? k->size : 0;
+}
+
+enum wire_scope wire_scope(unsigned type)
+{
+        return (enum wire_scope)kinds[type].scope;
 }
 
 /* ---- one field ---- */
@@ -133,10 +136,10 @@ int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX])
 #define U32(name)          put(&p, b->name, 4);
 #define TEXT(name, bytes)  put_text(&p, b->name, bytes);
 #define BYTES(name, bytes) put_bytes(&p, b->name, bytes);
-#define WIRE(name, number, direction, fields)                  \
-        case number: {                                         \
-                const struct wire_body_##number *b = &m->name; \
-                fields                                         \
+#define WIRE(name, number, direction, scope, fields)    \
+        case number: {                                  \
+                const struct wire_##name *b = &m->name; \
+                fields                                  \
         } break;
 #include "wire/wire_messages.def"
 #undef WIRE
@@ -148,88 +151,14 @@ int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX])
         return (int)(p - buf);
 }
 
-static bool message_is_valid(const struct wire_message *m)
+static bool is_within(uint64_t value, uint64_t least, uint64_t most)
 {
-        bool about_gpu = false;
-        uint32_t flags = 0;
+        return value >= least && value <= most;
+}
 
-        switch (m->header.type) {
-        case WIRE_HELLO:
-                if (m->HELLO.magic != WIRE_MAGIC || m->HELLO.takes_turns > 1)
-                        return false;
-                break;
-        case WIRE_WELCOME:
-                if (m->WELCOME.magic != WIRE_MAGIC)
-                        return false;
-                break;
-        case WIRE_REFUSED:
-                if (m->REFUSED.magic != WIRE_MAGIC)
-                        return false;
-                break;
-        case WIRE_ATTACH:
-                about_gpu = true;
-                flags = m->ATTACH.flags;
-                break;
-        case WIRE_USAGE:
-                about_gpu = true;
-                flags = m->USAGE.flags;
-                break;
-        case WIRE_REQUEST:
-                about_gpu = true;
-                flags = m->REQUEST.flags;
-                break;
-        case WIRE_EXPORT:
-                if (m->EXPORT.flags & ~WIRE_EXPORT_HELD)
-                        return false;
-                about_gpu = true;
-                break;
-        case WIRE_OPENED:
-                if (m->OPENED.flags & ~WIRE_OPENED_HEIR)
-                        return false;
-                break;
-        case WIRE_FROZEN:
-                if (m->FROZEN.why & ~WIRE_FROZEN_KNOWN)
-                        return false;
-                break;
-        case WIRE_JOIN:
-                if (m->JOIN.flags & ~WIRE_JOIN_PCI_ORDER)
-                        return false;
-                break;
-        case WIRE_JOINED:
-                if (m->JOINED.ready > 1)
-                        return false;
-                break;
-        case WIRE_FILLED:
-                if (m->FILLED.refused > 1)
-                        return false;
-                break;
-        case WIRE_FREEZE:
-                if (!wire_freeze_name(m->FREEZE.mode))
-                        return false;
-                break;
-        case WIRE_SELF:
-                if (m->SELF.way > WIRE_WAY_SHARED)
-                        return false;
-                about_gpu = true;
-                break;
-        case WIRE_ATTACHED:
-        case WIRE_SHORT:
-        case WIRE_MANAGED:
-        case WIRE_SPARED:
-        case WIRE_LIMIT:
-        case WIRE_EXPORTED:
-        case WIRE_HOST_SHORT:
-        case WIRE_UNPIN:
-        case WIRE_ROOM:
-        case WIRE_ROOM_LEFT:
-                about_gpu = true;
-                break;
-        }
-        if (flags & ~WIRE_FLAGS_KNOWN)
-                return false;
-        if (!about_gpu && m->header.gpu == WIRE_NO_GPU)
-                return true;
-        return m->header.gpu < WIRE_GPUS_MAX;
+static bool gpu_is_valid(const struct kind *k, uint16_t gpu)
+{
+        return gpu < WIRE_GPUS_MAX || (gpu == WIRE_NO_GPU && k->scope < WIRE_SCOPE_NEW_GPU);
 }
 
 int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
@@ -237,7 +166,7 @@ int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
 {
         const uint8_t *p = buf;
         const struct kind *k;
-        bool ok = true;
+        bool ok;
 
         if (size < HEADER_SIZE)
                 return -EBADMSG;
@@ -247,15 +176,19 @@ int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
         k = kind_find(ret->header.type);
         if (!k || k->size != size || k->direction != (uint8_t)direction)
                 return -EBADMSG;
+        ok = gpu_is_valid(k, ret->header.gpu);
         switch (ret->header.type) {
-#define U64(name)          b->name = get(&p, 8);
-#define U32(name)          b->name = (uint32_t)get(&p, 4);
-#define TEXT(name, bytes)  ok = ok && get_text(&p, b->name, bytes);
-#define BYTES(name, bytes) get_bytes(&p, b->name, bytes);
-#define WIRE(name, number, direction, fields)              \
-        case number: {                                     \
-                struct wire_body_##number *b = &ret->name; \
-                fields                                     \
+#define U64(name)               b->name = get(&p, 8);
+#define U32(name)               b->name = (uint32_t)get(&p, 4);
+#define TEXT(name, bytes)       ok = ok && get_text(&p, b->name, bytes);
+#define BYTES(name, bytes)      get_bytes(&p, b->name, bytes);
+#define IN64(name, least, most) U64(name) ok = ok && is_within(b->name, least, most);
+#define IN32(name, least, most) U32(name) ok = ok && is_within(b->name, least, most);
+#define FLAGS(name, known)      U32(name) ok = ok && !(b->name & ~(uint32_t)(known));
+#define WIRE(name, number, direction, scope, fields) \
+        case number: {                               \
+                struct wire_##name *b = &ret->name;  \
+                fields                               \
         } break;
 #include "wire/wire_messages.def"
 #undef WIRE
@@ -264,7 +197,7 @@ int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
 #undef TEXT
 #undef BYTES
         }
-        return ok && message_is_valid(ret) ? 0 : -EINVAL;
+        return ok ? 0 : -EINVAL;
 }
 
 bool wire_group_is_valid(const char *text)

@@ -24,9 +24,17 @@
 bool wire_group_is_valid(const char *text);
 
 enum wire_direction { WIRE_UP, WIRE_DOWN, WIRE_ACROSS };
+/* What a message is about, and from when on it may come: see the table. */
+enum wire_scope {
+        WIRE_SCOPE_FIRST,
+        WIRE_SCOPE_PROCESS,
+        WIRE_SCOPE_ANY_GPU,
+        WIRE_SCOPE_NEW_GPU,
+        WIRE_SCOPE_GPU,
+};
 
 enum wire_type {
-#define WIRE(name, number, direction, fields) WIRE_##name = (number),
+#define WIRE(name, number, direction, scope, fields) WIRE_##name = (number),
 #include "wire/wire_messages.def"
 #undef WIRE
 };
@@ -133,9 +141,9 @@ struct wire_header {
 #define U32(name)          uint32_t name;
 #define TEXT(name, bytes)  char name[bytes];
 #define BYTES(name, bytes) uint8_t name[bytes];
-#define WIRE(name, number, direction, fields) \
-        struct wire_body_##number {           \
-                fields                        \
+#define WIRE(name, number, direction, scope, fields) \
+        struct wire_##name {                         \
+                fields                               \
         };
 #include "wire/wire_messages.def"
 #undef WIRE
@@ -148,7 +156,7 @@ struct wire_header {
 struct wire_message {
         struct wire_header header;
         union {
-#define WIRE(name, number, direction, fields) struct wire_body_##number name;
+#define WIRE(name, number, direction, scope, fields) struct wire_##name name;
 #include "wire/wire_messages.def"
 #undef WIRE
         };
@@ -158,6 +166,8 @@ struct wire_message {
 const char *wire_name(unsigned type);
 /* The bytes of a whole packet of this type, header included; 0: there is no such type. */
 size_t wire_size(unsigned type);
+/* The scope of a type, which must exist. */
+enum wire_scope wire_scope(unsigned type);
 
 /* Encodes m, by its header.type, into buf. Returns the size of the packet, or -EINVAL for an
  * unknown type. */
@@ -165,6 +175,7 @@ int wire_encode(const struct wire_message *m, uint8_t buf[static WIRE_SIZE_MAX])
 
 /* Decodes and checks one packet that came in this direction. On error *ret is unspecified. 0, or
  * -EBADMSG  unknown type, wrong size for its type, or wrong direction
- * -EINVAL   a bad gpu, flag or magic, or a text without its NUL, or not clean (base/text.h) */
+ * -EINVAL   a bad gpu, a field out of its bounds, or a text without its NUL, or not clean
+ *           (base/text.h) */
 int wire_decode(const uint8_t *buf, size_t size, enum wire_direction direction,
                 struct wire_message *ret);

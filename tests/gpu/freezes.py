@@ -20,7 +20,7 @@ from suite import GIB, Failure
 _spec = importlib.util.spec_from_file_location("wireclient", os.path.join(suite.ROOT, "tests", "system", "wireclient.py"))
 wire = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(wire)
-BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in wire.MESSAGES.items()}
+BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields, _) in wire.MESSAGES.items()}
 TIMES, TIMES_ALONE = 1000, 300  # repetitions beside another process's kernels, and without them
 FRAMEWORKS_TORTURE = "calls=0,every=2ms"
 STANDING_S = 10

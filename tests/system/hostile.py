@@ -55,7 +55,7 @@ def valid(rng):
             fields[field] = rng.choice((0, 1, rng.getrandbits(20), rng.getrandbits(33), rng.getrandbits(64), HUGE))
         elif kind == "U32":
             fields[field] = rng.choice((0, 1, rng.getrandbits(32)))
-    gpu = rng.choice((0, 0, 0, 1, 15)) if name in ("ATTACH", "USAGE", "REQUEST", "SHORT", "EXPORT") else NO_GPU
+    gpu = rng.choice((0, 0, 0, 1, 15)) if MESSAGES[name][4] in ("GPU", "NEW_GPU") else NO_GPU
     return encode(name, gpu, rng.getrandbits(32), **fields)
 
 

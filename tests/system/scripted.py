@@ -11,7 +11,7 @@ import pytest
 from wireclient import MAGIC, MESSAGES, MIB, NO_GPU, RUN, encode
 from world import wait_for
 
-BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields) in MESSAGES.items()}
+BY_NUMBER = {number: (name, layout, fields) for name, (number, _, layout, fields, _) in MESSAGES.items()}
 KEPT_BACK = 0.4  # s for which an answer is kept back: long enough for the client to move tens of extents
 TIMEOUT = 30
 

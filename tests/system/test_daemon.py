@@ -647,7 +647,7 @@ def test_impossible_figures_end_the_connection(daemon, client, name, fields):
 
 def test_every_message_in_every_state_leaves_the_daemon_alive(daemon, client):
     d = daemon(*CARD)
-    for name, (_, _, layout, _) in MESSAGES.items():
+    for name, (_, _, layout, *_) in MESSAGES.items():
         for fill in (0, 0xFF):
             packet = bytearray(encode(name, 0))
             packet[8:] = bytes([fill]) * (len(packet) - 8)

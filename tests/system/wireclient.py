@@ -27,12 +27,13 @@ def load_messages(path=SOURCE / "src/wire/wire_messages.def"):
     text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
     messages = {}
     for row in re.split(r"^WIRE\(", text, flags=re.M)[1:]:
-        name, number, direction, fields = row.split(",", 3)
+        name, number, direction, scope, fields = (part.strip() for part in row.split(",", 4))
         layout, names = "<HHI", []
-        for kind, field, size in re.findall(r"(U64|U32|TEXT|BYTES)\((\w+)(?:,\s*(\d+))?\)", fields):
+        for kind, field, size in re.findall(r"(U64|U32|IN64|IN32|FLAGS|TEXT|BYTES)\((\w+)(?:, (\w+))?", fields):
+            kind = {"IN64": "U64", "IN32": "U32", "FLAGS": "U32"}.get(kind, kind)
             layout += {"U64": "Q", "U32": "I"}.get(kind, f"{size}s")
             names.append((kind, field))
-        messages[name.strip()] = (int(number), direction.strip(), struct.Struct(layout), names)
+        messages[name] = (int(number), direction, struct.Struct(layout), names, scope)
     return messages
 
 
@@ -42,7 +43,7 @@ MAGIC = 0x0054454C42555301
 
 
 def encode(name, /, gpu=NO_GPU, sequence=0, **fields):
-    number, _, layout, names = MESSAGES[name]
+    number, _, layout, names, _ = MESSAGES[name]
     values = []
     for kind, field in names:
         value = fields.pop(field, 0 if kind in ("U64", "U32") else b"")
@@ -54,7 +55,7 @@ def encode(name, /, gpu=NO_GPU, sequence=0, **fields):
 def decode(packet):
     number, gpu, sequence = struct.unpack_from("<HHI", packet)
     name = BY_NUMBER[number]
-    _, direction, layout, names = MESSAGES[name]
+    _, direction, layout, names, _ = MESSAGES[name]
     assert direction == "DOWN" and layout.size == len(packet), f"{name}: {direction}, {len(packet)} bytes"
     values = layout.unpack(packet)[3:]
     message = {"type": name, "gpu": gpu, "sequence": sequence}

@@ -107,7 +107,7 @@ void entitlement_tell_priority(struct client *c, int32_t asked)
 
 int entitlement_claim(struct client *c, const struct wire_message *m)
 {
-        const __typeof__(m->CLAIM) *in = &m->CLAIM;
+        const struct wire_CLAIM *in = &m->CLAIM;
         unsigned allowed;
         char text[160];
 

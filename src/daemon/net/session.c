@@ -281,7 +281,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
 
 static int on_usage(struct client *c, const struct wire_message *m)
 {
-        const __typeof__(m->USAGE) *in = &m->USAGE;
+        const struct wire_USAGE *in = &m->USAGE;
         struct sched_usage u = {
                 .allocated = in->allocated,
                 .backed = in->backed,
@@ -354,7 +354,6 @@ static int on_request(struct client *c, const struct wire_message *m)
                 .spare_requested = m->REQUEST.flags & WIRE_FLAG_SPARE_REQUEST,
                 .sequence = m->header.sequence,
         };
-
         unsigned gpu = (unsigned)c->gpu_of[m->header.gpu];
         struct sched_account_view v;
         int r = sched_account_view(c->server->sched, c->id, gpu, &v);
@@ -663,7 +662,7 @@ static uint64_t most_foreign(const struct client *c)
 static void name_holder(struct wire_message *m, const struct client *c, const struct client *holder,
                         unsigned flags)
 {
-        __typeof__(m->HOLDER) *out = &m->HOLDER;
+        struct wire_HOLDER *out = &m->HOLDER;
         const bool known = peer_may_know(&c->peer, &holder->peer, c->server->config->names) !=
                            PEER_KNOWS_NOTHING;
 
@@ -699,49 +698,44 @@ static int on_who(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-enum stage { UNGREETED, GREETED, ATTACHED, ON_GPU };
-
-/* The stage that each message requires. */
-static const struct handler {
-        int (*handle)(struct client *c, const struct wire_message *m);
-        enum stage stage;
-} handlers[] = {
-        [WIRE_HELLO] = {on_hello, UNGREETED},
-        [WIRE_ATTACH] = {on_attach, GREETED},
-        [WIRE_USAGE] = {on_usage, ON_GPU},
-        [WIRE_REQUEST] = {on_request, ON_GPU},
-        [WIRE_IDLE] = {on_idle, ATTACHED},
-        [WIRE_ACTIVE] = {on_active, ATTACHED},
-        [WIRE_DRAINED] = {on_drained, ATTACHED},
-        [WIRE_DRAIN_FAILED] = {on_drain_failed, ATTACHED},
-        [WIRE_SHORT] = {on_short, ON_GPU},
-        [WIRE_BYE] = {on_bye, GREETED},
-        [WIRE_WHO] = {on_who, ATTACHED},
-        [WIRE_EXPORT] = {on_export, ON_GPU},
-        [WIRE_NAME] = {meet_name, GREETED},
-        [WIRE_PEER] = {meet_peer, GREETED},
-        [WIRE_MANAGED] = {on_managed, ON_GPU},
-        [WIRE_HOST] = {on_host, ATTACHED},
-        [WIRE_SPARED] = {on_spared, ON_GPU},
-        [WIRE_SELF] = {on_self, ON_GPU},
-        [WIRE_FROZEN] = {pause_frozen, GREETED},
-        [WIRE_CLAIM] = {entitlement_claim, GREETED},
-        [WIRE_JOIN] = {mps_servers_join, GREETED},
-        [WIRE_HOST_SHORT] = {on_host_short, ON_GPU},
-        [WIRE_FILL] = {host_pool_fill, ATTACHED},
-        [WIRE_ROOM] = {room_left, ON_GPU},
+static int (*const handlers[])(struct client *c, const struct wire_message *m) = {
+        [WIRE_HELLO] = on_hello,
+        [WIRE_ATTACH] = on_attach,
+        [WIRE_USAGE] = on_usage,
+        [WIRE_REQUEST] = on_request,
+        [WIRE_IDLE] = on_idle,
+        [WIRE_ACTIVE] = on_active,
+        [WIRE_DRAINED] = on_drained,
+        [WIRE_DRAIN_FAILED] = on_drain_failed,
+        [WIRE_SHORT] = on_short,
+        [WIRE_BYE] = on_bye,
+        [WIRE_WHO] = on_who,
+        [WIRE_EXPORT] = on_export,
+        [WIRE_NAME] = meet_name,
+        [WIRE_PEER] = meet_peer,
+        [WIRE_MANAGED] = on_managed,
+        [WIRE_HOST] = on_host,
+        [WIRE_SPARED] = on_spared,
+        [WIRE_SELF] = on_self,
+        [WIRE_FROZEN] = pause_frozen,
+        [WIRE_CLAIM] = entitlement_claim,
+        [WIRE_JOIN] = mps_servers_join,
+        [WIRE_HOST_SHORT] = on_host_short,
+        [WIRE_FILL] = host_pool_fill,
+        [WIRE_ROOM] = room_left,
 };
 
-static bool stage_reached(const struct client *c, const struct wire_message *m, enum stage stage)
+static bool in_scope(const struct client *c, const struct wire_message *m)
 {
-        switch (stage) {
-        case UNGREETED:
+        switch (wire_scope(m->header.type)) {
+        case WIRE_SCOPE_FIRST:
                 return !c->greeted;
-        case GREETED:
+        case WIRE_SCOPE_PROCESS:
+        case WIRE_SCOPE_NEW_GPU:
                 return c->greeted;
-        case ATTACHED:
+        case WIRE_SCOPE_ANY_GPU:
                 return c->id != 0;
-        case ON_GPU:
+        case WIRE_SCOPE_GPU:
                 return m->header.gpu < WIRE_GPUS_MAX && c->gpu_of[m->header.gpu] >= 0;
         }
         return false;
@@ -753,14 +747,13 @@ int session_handle(struct client *c, const struct wire_message *m)
         char text[160];
         int r;
 
-        if (type >= ARRAY_SIZE(handlers) || !handlers[type].handle ||
-            !stage_reached(c, m, handlers[type].stage)) {
+        if (type >= ARRAY_SIZE(handlers) || !handlers[type] || !in_scope(c, m)) {
                 (void)snprintf(text, sizeof(text), "%s does not belong here", wire_name(type));
                 client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
                 return -EPROTO;
         }
         event_begin(c->server);
-        r = handlers[type].handle(c, m);
+        r = handlers[type](c, m);
         kill_point_message("handled", type);
         if (r < 0 && !c->dropped) {
                 (void)snprintf(text, sizeof(text), "%s with figures that cannot be",
