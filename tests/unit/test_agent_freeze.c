@@ -547,7 +547,7 @@ static void a_mover_refused_room_is_tried_again_later(void **state)
         m = tell(WIRE_REFUSED);
         m->header.gpu = 0;
         m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
-        m->REFUSED.of = gpu->request_sequence;
+        m->REFUSED.of = gpu->told.request_sequence;
         wake();
         assert_false(gpu->mover_asks);
         assert_int_equal(gpu->refused_unevictable.count, refused); /* it refuses no thread */
@@ -598,10 +598,10 @@ static void an_old_refusal_for_a_mover_refuses_no_threads_request(void **state)
 
         ask_for_a_mover();
         refused = gpu->refused_unevictable.count;
-        earlier = gpu->request_sequence;
+        earlier = gpu->told.request_sequence;
         gpu->request_dirty = true; /* another figure of the request has changed */
         wake();
-        assert_int_not_equal(gpu->request_sequence, earlier);
+        assert_int_not_equal(gpu->told.request_sequence, earlier);
         m = tell(WIRE_REFUSED);
         m->header.gpu = 0;
         m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
@@ -681,7 +681,7 @@ static void refuse_the_mover(void)
 
         m->header.gpu = 0;
         m->REFUSED.code = WIRE_REFUSED_UNEVICTABLE;
-        m->REFUSED.of = gpu->request_sequence;
+        m->REFUSED.of = gpu->told.request_sequence;
         wake();
 }
 

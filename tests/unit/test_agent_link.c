@@ -411,12 +411,12 @@ static void exported_bytes_are_reported_with_the_attachment(void **state)
         put(EXTENT_RESIDENT);
         extent->exported = true;
         gpu->export_granted = gpu->export_requested = extent->bytes;
-        gpu->export_said = 99;
+        gpu->told.exported = 99;
         welcome();
         assert_int_equal(said(WIRE_EXPORT)->EXPORT.bytes, extent->bytes);
         assert_int_equal(said(WIRE_EXPORT)->EXPORT.flags, WIRE_EXPORT_HELD);
         assert_int_equal(gpu->export_allowed, extent->bytes);
-        assert_int_equal(gpu->export_said, extent->bytes);
+        assert_int_equal(gpu->told.exported, extent->bytes);
         extent->exported = false;
         gpu->export_granted = gpu->export_requested = 0;
 }
@@ -427,11 +427,11 @@ static void an_evicted_extent_is_no_longer_exported_at_the_attachment(void **sta
         put(EXTENT_EVICTED);
         extent->exported = true;
         gpu->export_granted = extent->bytes;
-        gpu->export_said = gpu->export_allowed = 99;
+        gpu->told.exported = gpu->export_allowed = 99;
         welcome();
         assert_int_equal(times_said(WIRE_EXPORT), 0);
         assert_false(extent->exported);
-        assert_int_equal(gpu->export_granted + gpu->export_said + gpu->export_allowed, 0);
+        assert_int_equal(gpu->export_granted + gpu->told.exported + gpu->export_allowed, 0);
 }
 
 static void a_thread_that_attaches_a_gpu_sends_the_message_itself(void **state)
@@ -524,12 +524,12 @@ static void a_refusal_answers_only_the_request_that_it_names(void **state)
         gpu->unevictable_requested = 400 * MIB;
         gpu->request_dirty = true;
         wake();
-        refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence - 1);
+        refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->told.request_sequence - 1);
         assert_int_equal(gpu->unevictable_requested,
                          400 * MIB); /* the last request is still unanswered */
         assert_int_equal(gpu->refused_unevictable.count, 0);
         heard = bell_listen(&core.changed);
-        refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->request_sequence);
+        refuse(WIRE_REFUSED_UNEVICTABLE, 0, gpu->told.request_sequence);
         assert_int_not_equal(bell_listen(&core.changed), heard);
         assert_int_equal(gpu->unevictable_requested, 300 * MIB);
         assert_int_equal(gpu->refused_unevictable.count, 1);

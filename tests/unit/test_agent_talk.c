@@ -678,13 +678,13 @@ static void exported_bytes_are_reported_after_the_usage_that_includes_them(void 
         begin_running();
         gpu->export_requested = 8 * MIB;
         gpu->usage_dirty = true; /* USAGE, which includes these bytes, has to come first */
-        agent.usage_ns[0] = now_ns;
-        gpu->export_said = 4 * MIB;
+        gpu->told.usage_ns = now_ns;
+        gpu->told.exported = 4 * MIB;
         rounds(1);
         assert_int_equal(sent[0].header.type, WIRE_USAGE);
         assert_int_equal(said(WIRE_EXPORT)->EXPORT.bytes, 8 * MIB);
         assert_int_equal(said(WIRE_EXPORT)->EXPORT.flags, 0);
-        gpu->export_requested = gpu->export_said = 0;
+        gpu->export_requested = gpu->told.exported = 0;
 }
 
 static void only_large_unneeded_room_is_given_back(void **state)

@@ -31,7 +31,7 @@ static void an_allocation_that_changes_no_figure_is_not_reported(void **state)
         CUdeviceptr first = allocate(1000), second;
 
         assert_true(gpu->usage_dirty);
-        gpu->allocated_said = gpu->heap.allocated;
+        gpu->told.usage.allocated = gpu->heap.allocated;
         gpu->usage_dirty = false;
         second = allocate(1000);
         assert_false(gpu->usage_dirty);

@@ -112,7 +112,7 @@ static void drained(uint64_t now) REQUIRES(core_lock)
         agent_send_lease(WIRE_DRAINED);
         core.lease = 0;
         for (unsigned i = 0; i < core.gpu_count; i++) {
-                agent.run_said[i] = false;
+                core.gpus[i].told.run = false;
                 /* Never clear request_dirty here: a REQUEST for room may still have to be sent. */
                 if (core.gpus[i].attached && agent_wants_to_run())
                         core.gpus[i].request_dirty = true;
@@ -316,7 +316,7 @@ static void agent_begin_to_run(void) REQUIRES(core_lock)
         }
         for (unsigned i = 0; i < core.gpu_count; i++) {
                 missing = missing || heap_missing(&core.gpus[i].heap) > 0;
-                agent.run_said[i] = false;
+                core.gpus[i].told.run = false;
         }
         if (!missing)
                 gate_open(GATE_UNBACKED);

@@ -60,7 +60,7 @@ static void tell_foreign(const struct wire_message *m, char *text, size_t n)
                                mib);
 }
 
-void agent_on_holder(const struct wire_message *m)
+void agent_on_holder(const struct wire_message *m, struct gpu *g, struct passed *came)
 {
         char *text = core.holder.text;
         const size_t n = sizeof(core.holder.text);

@@ -11,11 +11,6 @@
 #include "preload/state/daemon.h"
 #include "preload/process/lock.h"
 
-static uint64_t spared(const struct gpu *g) REQUIRES(core_lock)
-{
-        return g->spared_out + g->spared_in;
-}
-
 static enum wire_memory mode_of(const struct gpu *g)
 {
         return g->overflow       ? WIRE_MEMORY_OVERFLOW
@@ -43,39 +38,30 @@ void agent_self_connected(void)
         agent.ran_before_ns = agent.ran_ns;
 }
 
-void agent_self_attached(const struct gpu *g)
+/* Sends a message about a GPU if it differs from the last one of its type, which it becomes. */
+static void tell_changed(struct wire_message *m, unsigned type, const struct gpu *g, void *said)
 {
-        agent.spared_said[g->index] = 0;
-        agent.mode_said[g->index] = 0;
+        const size_t size = wire_size(type) - sizeof(m->header);
+
+        if (memcmp(said, &m->HELLO, size) == 0)
+                return;
+        memcpy(said, &m->HELLO, size);
+        daemon_send(m, type, g->index);
 }
 
-void agent_self_spared(const struct gpu *g)
+void agent_self_spared(struct gpu *g)
 {
         struct wire_message m = {.SPARED = {.out = g->spared_out, .in = g->spared_in}};
 
-        if (agent.spared_said[g->index] == spared(g))
-                return;
-        agent.spared_said[g->index] = spared(g);
-        daemon_send(&m, WIRE_SPARED, g->index);
+        tell_changed(&m, WIRE_SPARED, g, &g->told.spared);
 }
 
-/* Managed bytes: NVML names no process for them, so the daemon must know whose they are. */
-static void tell_managed(const struct gpu *g)
+void agent_self_tell(struct gpu *g)
 {
-        struct wire_message m = {.MANAGED.bytes = g->heap.managed_bytes,
-                                 .MANAGED.left = g->heap.managed_left};
-
-        if (agent.managed_said[g->index] == m.MANAGED.bytes &&
-            agent.managed_left_said[g->index] == m.MANAGED.left)
-                return;
-        agent.managed_said[g->index] = m.MANAGED.bytes;
-        agent.managed_left_said[g->index] = m.MANAGED.left;
-        daemon_send(&m, WIRE_MANAGED, g->index);
-}
-
-void agent_self_tell(const struct gpu *g)
-{
-        struct wire_message m = {
+        /* NVML names no process for managed bytes, so the daemon must know whose they are. */
+        struct wire_message managed = {.MANAGED.bytes = g->heap.managed_bytes,
+                                       .MANAGED.left = g->heap.managed_left};
+        struct wire_message self = {
                 .SELF = {.overflow = g->heap.mapped,
                          .keep = g->keep == UINT64_MAX ? 0 : g->keep,
                          .ran_ns = agent.ran_before_ns,
@@ -83,13 +69,8 @@ void agent_self_tell(const struct gpu *g)
                          .way = g->mps ? WIRE_WAY_SHARED : WIRE_WAY_OWN},
         };
 
-        tell_managed(g);
-        if (agent.overflow_said[g->index] == m.SELF.overflow &&
-            agent.mode_said[g->index] == m.SELF.mode)
-                return;
-        agent.overflow_said[g->index] = m.SELF.overflow;
-        agent.mode_said[g->index] = m.SELF.mode;
-        daemon_send(&m, WIRE_SELF, g->index);
+        tell_changed(&managed, WIRE_MANAGED, g, &g->told.managed);
+        tell_changed(&self, WIRE_SELF, g, &g->told.self);
 }
 
 /* Returns why the program is frozen. Torture and overflow are no reasons here: they do not concern

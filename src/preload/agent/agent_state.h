@@ -60,24 +60,13 @@ struct agent_state {
                 return_ns; /* when it asks for a turn although the wait goes on */
         bool takes_turns;  /* a rank that need not fit beside the others, as it can be frozen */
 
-        uint64_t need_said[GPUS_MAX];
-        uint64_t request_ns[GPUS_MAX];    /* when a REQUEST was last sent */
-        uint64_t usage_ns[GPUS_MAX];      /* when figures were last sent */
-        uint32_t sequence_said[GPUS_MAX]; /* the LIMIT that those figures acknowledged */
-        uint64_t tell_ns;                 /* when the next report is due; UINT64_MAX: none is due */
-        bool run_said[GPUS_MAX];
-        uint64_t managed_said[GPUS_MAX], managed_left_said[GPUS_MAX];
-        uint64_t spared_said[GPUS_MAX]; /* bytes spared in both directions, as last reported */
-        uint64_t overflow_said[GPUS_MAX];
-        uint32_t mode_said[GPUS_MAX]; /* the mode as last reported; 0: not reported on this
-                                         connection */
-        uint64_t frozen_said;         /* the last FROZEN message, as a number; 0: none */
-        uint64_t ran_ns,              /* how long the process was busy in its turns */
-                busy_since_ns;        /* begin of the present busy time; 0: not busy */
-        uint64_t ran_before_ns;       /* ran_ns when the client connected */
+        uint64_t tell_ns;       /* when the next report is due; UINT64_MAX: none is due */
+        uint64_t frozen_said;   /* the last FROZEN message, as a number; 0: none */
+        uint64_t ran_ns,        /* how long the process was busy in its turns */
+                busy_since_ns;  /* begin of the present busy time; 0: not busy */
+        uint64_t ran_before_ns; /* ran_ns when the client connected */
         uint64_t host_held_said, host_requested_said;
         uint32_t host_sequence; /* sequence of the last HOST */
-        uint64_t short_ns[GPUS_MAX], host_short_ns[GPUS_MAX];
 };
 
 extern struct agent_state agent;
@@ -111,15 +100,15 @@ void agent_claim(void);
 /* Asks the daemon, for a thread that has waited long. */
 void agent_ask_holder(void) REQUIRES(core_lock);
 /* Turns the answer into core.holder.text. */
-void agent_on_holder(const struct wire_message *m) REQUIRES(core_lock);
+void agent_on_holder(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock);
 
 /* agent_self.c */
 void agent_self_count(uint64_t now) REQUIRES(core_lock); /* counts the time since the last call */
 void agent_self_connected(void);
-void agent_self_attached(const struct gpu *g);
-void agent_self_spared(const struct gpu *g)
+void agent_self_spared(struct gpu *g)
         REQUIRES(core_lock); /* call it before the USAGE of the same moment */
-void agent_self_tell(const struct gpu *g);
+void agent_self_tell(struct gpu *g) REQUIRES(core_lock);
 void agent_self_frozen(void) REQUIRES(core_lock);
 
 /* Returns a random number, for times that must differ between processes. */

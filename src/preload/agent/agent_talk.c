@@ -65,7 +65,7 @@ static void send_export(struct gpu *g, uint64_t bytes, uint32_t flags) REQUIRES(
 {
         struct wire_message m = {0};
 
-        g->export_said = bytes;
+        g->told.exported = bytes;
         g->export_allowed = MIN(g->export_allowed, bytes);
         m.EXPORT.bytes = bytes;
         m.EXPORT.flags = flags;
@@ -95,16 +95,15 @@ void agent_send_attach(struct gpu *g)
                 g->unevictable_requested = g->unevictable;
                 g->mover_asks = false;
         }
-        m.ATTACH.unevictable_requested = g->unevictable_said = g->unevictable_requested;
+        m.ATTACH.unevictable_requested = g->unevictable_requested;
         m.ATTACH.flags = gpu_flags(g);
         memcpy(m.ATTACH.uuid, g->uuid, sizeof(m.ATTACH.uuid));
         daemon_send(&m, WIRE_ATTACH, g->index);
-        g->request_sequence = daemon_line.sequence;
-        g->mover_said = false;
-        g->room_said = g->room_answered; /* a question to an earlier daemon is asked again */
-        agent.managed_said[g->index] = agent.managed_left_said[g->index] = 0;
-        agent_self_attached(g);
-        g->export_said = g->export_allowed = 0;
+        g->told = (struct told){.usage.allocated = g->heap.allocated,
+                                .request.unevictable = g->unevictable_requested,
+                                .request_sequence = daemon_line.sequence,
+                                .room = g->room_answered}; /* a later question is asked again */
+        g->export_allowed = 0;
         export_back(g);
         if (g->export_granted && daemon_is_up()) {
                 send_export(g, g->export_granted, WIRE_EXPORT_HELD);
@@ -116,11 +115,9 @@ void agent_send_attach(struct gpu *g)
  * figures that include it. */
 static void tell_exported(struct gpu *g) REQUIRES(core_lock)
 {
-        if (g->export_requested < g->export_said) {
+        if (g->export_requested < g->told.exported ||
+            (g->export_requested > g->told.exported && !g->usage_dirty))
                 send_export(g, g->export_requested, 0);
-        } else if (g->export_requested > g->export_said && !g->usage_dirty) {
-                send_export(g, g->export_requested, 0);
-        }
 }
 
 static void send_usage(struct gpu *g) REQUIRES(core_lock)
@@ -128,9 +125,6 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
         struct wire_message m = {0};
 
         g->usage_dirty = false;
-        agent.usage_ns[g->index] = clock_now_ns();
-        agent.sequence_said[g->index] = g->limit_sequence;
-        g->allocated_said = g->heap.allocated;
         m.USAGE.allocated = g->heap.allocated;
         /* While memory is being restored, only complete extents count: otherwise the lease could be
          * granted before the restore is complete. The charge covers the limit anyway. While memory
@@ -148,6 +142,8 @@ static void send_usage(struct gpu *g) REQUIRES(core_lock)
                         (g->stays && g->heap.backed > g->limit ? WIRE_FLAG_STAYS : 0u) |
                         (agent.waits && !core.running ? WIRE_FLAG_WAITS : 0u);
         m.USAGE.pass_bytes = g->leaving.count ? g->heap.extent_bytes : 0;
+        g->told.usage = m.USAGE;
+        g->told.usage_ns = clock_now_ns();
         if (daemon_send_with(&m, WIRE_USAGE, g->index, g->leaving.fds, g->leaving.count) < 0) {
                 /* The daemon takes no descriptors. Since Linux 6.16 the kernel reports that
                  * (SO_PASSRIGHTS), with older kernels the daemon does (REFUSED). */
@@ -176,18 +172,18 @@ static void send_request(struct gpu *g) REQUIRES(core_lock)
         struct wire_message m = {0};
 
         g->request_dirty = false;
-        m.REQUEST.commit = g->commit_said = g->commit_requested;
-        m.REQUEST.unevictable = g->unevictable_said = g->unevictable_requested;
+        m.REQUEST.commit = g->commit_requested;
+        m.REQUEST.unevictable = g->unevictable_requested;
         m.REQUEST.need = g->heap.allocated;
         m.REQUEST.flags = (agent_wants_to_run() ? WIRE_FLAG_RUN : 0u) |
                           (agent_holds_spare(g) ? WIRE_FLAG_SPARE : 0u) |
                           (agent_wants_spare(g) ? WIRE_FLAG_SPARE_REQUEST : 0u);
-        agent.need_said[g->index] = m.REQUEST.need;
-        agent.run_said[g->index] = agent_wants_to_run();
-        agent.request_ns[g->index] = clock_now_ns();
         daemon_send(&m, WIRE_REQUEST, g->index);
-        g->request_sequence = daemon_line.sequence;
-        g->mover_said = request_is_movers(g);
+        g->told.request = m.REQUEST;
+        g->told.request_ns = clock_now_ns();
+        g->told.request_sequence = daemon_line.sequence;
+        g->told.run = m.REQUEST.flags & WIRE_FLAG_RUN;
+        g->told.mover = request_is_movers(g);
 }
 
 /* ---- losing and finding the daemon; core_lock held ---- */
@@ -321,7 +317,8 @@ void agent_connect(void)
 
 /* ---- messages in; core_lock held ---- */
 
-static void on_welcome(const struct wire_message *m) REQUIRES(core_lock)
+static void on_welcome(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
         daemon_line.link = LINK_UP;
         daemon_line.instance = m->WELCOME.instance;
@@ -366,28 +363,28 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
                 agent_begin_drain(ALONE_PATIENCE_NS, true);
 }
 
-static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
+static void on_refused(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
-        struct gpu *g = m->header.gpu < core.gpu_count ? &core.gpus[m->header.gpu] : NULL;
         /* The refusal of an earlier request means nothing: the last request gets its own answer. */
-        bool last = g && m->REFUSED.of == g->request_sequence;
+        bool last = g && m->REFUSED.of == g->told.request_sequence;
 
         switch (m->REFUSED.code) {
         case WIRE_REFUSED_COMMIT:
                 if (!last)
                         break;
                 g->commit_requested = g->commit;
-                count_refusal(&g->refused_commit, g->commit_said, m->REFUSED.text);
+                count_refusal(&g->refused_commit, g->told.request.commit, m->REFUSED.text);
                 break;
         case WIRE_REFUSED_UNEVICTABLE:
                 if (!last)
                         break;
                 g->unevictable_requested = g->unevictable_allowed;
-                if (g->mover_said)
+                if (g->told.mover)
                         request_no_mover(
                                 g); /* other threads' requests may be smaller, and be granted */
                 else
-                        count_refusal(&g->refused_unevictable, g->unevictable_said,
+                        count_refusal(&g->refused_unevictable, g->told.request.unevictable,
                                       m->REFUSED.text);
                 break;
         case WIRE_REFUSED_EXPORT:
@@ -414,15 +411,15 @@ static void on_refused(const struct wire_message *m) REQUIRES(core_lock)
 
 /* A FREEZE message takes effect at once. Without a FREEZE message, every mode is allowed once
  * ATTACHED has come. */
-static void on_freeze(const struct wire_message *m)
+static void on_freeze(const struct wire_message *m, struct gpu *g, struct passed *came)
 {
         agent.freeze_most = (enum wire_freeze)m->FREEZE.mode;
         freeze_allow(agent.freeze_most);
 }
 
-static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
+static void on_attached(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
-        struct gpu *g = &core.gpus[m->header.gpu];
         bool first = !g->managed;
 
         freeze_allow(agent.freeze_most);
@@ -452,16 +449,15 @@ static void on_attached(const struct wire_message *m) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES(core_lock)
+static void on_limit(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
-        struct gpu *g = &core.gpus[m->header.gpu];
-
         uint64_t commit_before = g->commit;
 
         /* If this LIMIT crossed a REQUEST that returns room, do not use that room again. */
         g->commit = MIN(m->LIMIT.commit, MAX(g->commit_requested, g->heap.allocated));
         if (m->LIMIT.backed < g->limit && m->LIMIT.backed < g->heap.allocated)
-                agent.run_said[g->index] = false; /* waiting threads must ask again */
+                g->told.run = false; /* waiting threads must ask again */
         g->limit = m->LIMIT.backed;
         g->unevictable_allowed = m->LIMIT.unevictable;
         g->visible = m->LIMIT.visible_bytes;
@@ -478,17 +474,17 @@ static void on_limit(const struct wire_message *m, struct passed *came) REQUIRES
         bell_ring(&core.changed);
 }
 
-static void on_room_left(const struct wire_message *m) REQUIRES(core_lock)
+static void on_room_left(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
-        struct gpu *g = &core.gpus[m->header.gpu];
-
         g->room = m->ROOM_LEFT.commit;
         g->room_host = m->ROOM_LEFT.host;
         g->room_answered = m->ROOM_LEFT.ask;
         bell_ring(&core.changed);
 }
 
-static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
+static void on_host_limit(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
         core.host.allowed = m->HOST_LIMIT.bytes;
         if (!core.host.known)
@@ -510,7 +506,8 @@ static void on_host_limit(const struct wire_message *m) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-static void on_grant(const struct wire_message *m) REQUIRES(core_lock)
+static void on_grant(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
         core.lease = m->GRANT.lease;
         agent.idle = agent.idle_said = false;
@@ -518,7 +515,8 @@ static void on_grant(const struct wire_message *m) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-static void on_revoke(const struct wire_message *m) REQUIRES(core_lock)
+static void on_revoke(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
         agent_cancel_own();
         if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
@@ -528,7 +526,7 @@ static void on_revoke(const struct wire_message *m) REQUIRES(core_lock)
         agent_begin_drain(m->REVOKE.patience_ns, true);
 }
 
-static void on_contested(const struct wire_message *m)
+static void on_contested(const struct wire_message *m, struct gpu *g, struct passed *came)
 {
         const uint64_t times[] = {[WIRE_CONTESTED_NOW] = 1, [WIRE_CONTESTED_MAY] = WIRE_MAY_TIMES};
 
@@ -537,82 +535,85 @@ static void on_contested(const struct wire_message *m)
         agent_throttle();
 }
 
-static bool gpu_known(const struct wire_message *m)
+static void on_notice(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
 {
-        return m->header.gpu < core.gpu_count && core.gpus[m->header.gpu].known;
+        log_warning("%s", m->NOTICE.text);
 }
 
-/* came: the received descriptors; those left over are closed. */
+static void on_spare(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        agent_mover_unwanted(g);
+}
+
+static void on_unpin(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        swap_ask_unpin(g, m->UNPIN.bytes);
+}
+
+static void on_host_pool(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        lent_told(passed_take(came), m->HOST_POOL.bytes, m->HOST_POOL.filled);
+}
+
+static void on_filled(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        lent_filled(m->FILLED.filled, m->FILLED.refused != 0);
+}
+
+static void on_pause(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        agent_pause(m->PAUSE.paused != 0);
+}
+
+static void on_exported(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        export_allowed(g, m->EXPORTED.bytes);
+}
+
+static void on_named(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        ipc_on_named(m);
+}
+
+static void on_peered(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock)
+{
+        ipc_on_peered(m, came);
+}
+
+/* What follows from each message. g: the GPU of its header, NULL if there is none that we know; a
+ * message about one comes only with it. came: the received descriptors; those left over are closed.
+ */
+static void (*const handlers[])(const struct wire_message *m, struct gpu *g,
+                                struct passed *came) = {
+        [WIRE_WELCOME] = on_welcome,       [WIRE_REFUSED] = on_refused,
+        [WIRE_ATTACHED] = on_attached,     [WIRE_LIMIT] = on_limit,
+        [WIRE_HOST_LIMIT] = on_host_limit, [WIRE_ROOM_LEFT] = on_room_left,
+        [WIRE_GRANT] = on_grant,           [WIRE_REVOKE] = on_revoke,
+        [WIRE_CONTESTED] = on_contested,   [WIRE_FREEZE] = on_freeze,
+        [WIRE_NOTICE] = on_notice,         [WIRE_SPARE] = on_spare,
+        [WIRE_UNPIN] = on_unpin,           [WIRE_HOST_POOL] = on_host_pool,
+        [WIRE_FILLED] = on_filled,         [WIRE_PAUSE] = on_pause,
+        [WIRE_EXPORTED] = on_exported,     [WIRE_NAMED] = on_named,
+        [WIRE_PEERED] = on_peered,         [WIRE_HOLDER] = agent_on_holder,
+};
+
 static void agent_handle(const struct wire_message *m, struct passed *came) REQUIRES(core_lock)
 {
-        switch (m->header.type) {
-        case WIRE_WELCOME:
-                on_welcome(m);
-                break;
-        case WIRE_REFUSED:
-                on_refused(m);
-                break;
-        case WIRE_ATTACHED:
-                if (gpu_known(m))
-                        on_attached(m);
-                break;
-        case WIRE_LIMIT:
-                if (gpu_known(m))
-                        on_limit(m, came);
-                break;
-        case WIRE_HOST_LIMIT:
-                on_host_limit(m);
-                break;
-        case WIRE_ROOM_LEFT:
-                if (gpu_known(m))
-                        on_room_left(m);
-                break;
-        case WIRE_GRANT:
-                on_grant(m);
-                break;
-        case WIRE_REVOKE:
-                on_revoke(m);
-                break;
-        case WIRE_CONTESTED:
-                on_contested(m);
-                break;
-        case WIRE_FREEZE:
-                on_freeze(m);
-                break;
-        case WIRE_NOTICE:
-                log_warning("%s", m->NOTICE.text);
-                break;
-        case WIRE_SPARE:
-                if (gpu_known(m))
-                        agent_mover_unwanted(&core.gpus[m->header.gpu]);
-                break;
-        case WIRE_UNPIN:
-                if (gpu_known(m))
-                        swap_ask_unpin(&core.gpus[m->header.gpu], m->UNPIN.bytes);
-                break;
-        case WIRE_HOST_POOL:
-                lent_told(passed_take(came), m->HOST_POOL.bytes, m->HOST_POOL.filled);
-                break;
-        case WIRE_FILLED:
-                lent_filled(m->FILLED.filled, m->FILLED.refused != 0);
-                break;
-        case WIRE_PAUSE:
-                agent_pause(m->PAUSE.paused != 0);
-                break;
-        case WIRE_HOLDER:
-                agent_on_holder(m);
-                break;
-        case WIRE_EXPORTED:
-                if (gpu_known(m))
-                        export_allowed(&core.gpus[m->header.gpu], m->EXPORTED.bytes);
-                break;
-        case WIRE_NAMED:
-                ipc_on_named(m);
-                break;
-        case WIRE_PEERED:
-                ipc_on_peered(m, came);
-                break;
-        }
+        const unsigned type = m->header.type, gpu = m->header.gpu;
+        struct gpu *g = gpu < core.gpu_count && core.gpus[gpu].known ? &core.gpus[gpu] : NULL;
+
+        if (type < ARRAY_SIZE(handlers) && handlers[type] &&
+            (g || wire_scope(type) != WIRE_SCOPE_GPU))
+                handlers[type](m, g, came);
 }
 
 void agent_listen(void)
@@ -684,10 +685,10 @@ static void tell_lent(void) REQUIRES(core_lock)
  * message, or the last report is old enough. */
 static bool usage_is_due(const struct gpu *g) REQUIRES(core_lock)
 {
-        return g->request_dirty || g->room_asked != g->room_said || g->leaving.count > 0 ||
-               agent.revoking || agent_wants_to_run() || g->export_requested > g->export_said ||
-               agent.sequence_said[g->index] != g->limit_sequence || g->heap.backed > g->limit ||
-               clock_now_ns() - agent.usage_ns[g->index] >= USAGE_SPACING_NS;
+        return g->request_dirty || g->room_asked != g->told.room || g->leaving.count > 0 ||
+               agent.revoking || agent_wants_to_run() || g->export_requested > g->told.exported ||
+               g->told.usage.limit_sequence != g->limit_sequence || g->heap.backed > g->limit ||
+               clock_now_ns() - g->told.usage_ns >= USAGE_SPACING_NS;
 }
 
 /* A thread submits. If the daemon was told that the client is idle, tell it that the client is
@@ -709,9 +710,9 @@ static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         struct wire_message m = {.SHORT.bytes = g->short_bytes};
 
         g->short_bytes = 0;
-        if (now - agent.short_ns[g->index] < SHORT_SPACING_NS)
+        if (now - g->told.short_ns < SHORT_SPACING_NS)
                 return;
-        agent.short_ns[g->index] = now;
+        g->told.short_ns = now;
         daemon_send(&m, WIRE_SHORT, g->index);
 }
 
@@ -723,9 +724,9 @@ static void tell_host_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         struct wire_message m = {.HOST_SHORT.bytes = owed + 2 * g->heap.extent_bytes};
 
         g->host_short = false;
-        if (!owed || now - agent.host_short_ns[g->index] < HOST_SPACING_NS)
+        if (!owed || now - g->told.host_short_ns < HOST_SPACING_NS)
                 return;
-        agent.host_short_ns[g->index] = now;
+        g->told.host_short_ns = now;
         daemon_send(&m, WIRE_HOST_SHORT, g->index);
 }
 
@@ -733,11 +734,9 @@ static void tell_host_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
  * needs. */
 static bool run_is_due(const struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
-        const unsigned i = g->index;
-
         return agent_wants_to_run() && (!core.running || heap_missing(&g->heap) > 0) &&
-               (!agent.run_said[i] || agent.need_said[i] != g->heap.allocated ||
-                (core.running && now - agent.request_ns[i] >= REQUEST_AGAIN_NS));
+               (!g->told.run || g->told.request.need != g->heap.allocated ||
+                (core.running && now - g->told.request_ns >= REQUEST_AGAIN_NS));
 }
 
 static void tell_usage(struct gpu *g, uint64_t now) REQUIRES(core_lock)
@@ -755,7 +754,7 @@ static void ask_room(struct gpu *g) REQUIRES(core_lock)
 {
         struct wire_message m = {.ROOM.ask = g->room_asked};
 
-        g->room_said = g->room_asked;
+        g->told.room = g->room_asked;
         daemon_send(&m, WIRE_ROOM, g->index);
 }
 
@@ -774,7 +773,7 @@ static void tell_gpu(struct gpu *g, uint64_t now) REQUIRES(core_lock)
         tell_exported(g);
         if (g->request_dirty && daemon_line.link == LINK_UP)
                 send_request(g);
-        if (g->room_asked != g->room_said && daemon_line.link == LINK_UP)
+        if (g->room_asked != g->told.room && daemon_line.link == LINK_UP)
                 ask_room(g);
 }
 

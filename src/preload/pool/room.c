@@ -122,7 +122,7 @@ void room_taken(struct gpu *g)
          * gate only once. */
         if (heap_missing(&g->heap) > 0 && !(atomic_load(&gate_bits) & GATE_UNBACKED))
                 gate_shut(GATE_UNBACKED);
-        if (g->heap.allocated != g->allocated_said)
+        if (g->heap.allocated != g->told.usage.allocated)
                 request_report(g);
         g->commit_used_ns = clock_now_ns();
         if (g->heap.allocated > g->most_allocated) {

@@ -18,6 +18,7 @@
 #include "preload/state/home.h"
 #include "preload/process/lock.h"
 #include "preload/process/passed.h"
+#include "wire/wire.h"
 
 struct context;
 
@@ -25,90 +26,110 @@ struct context;
 
 #define MOVER_AGAIN_NS (10 * NSEC_PER_SEC) /* between two requests for the mover's bytes */
 
-/* One GPU that this process uses. */
+/* One GPU that this process uses. Each group of fields names the files that write it. Figures are
+ * in bytes (docs/protocol.md, "Figures of a client"). */
 struct gpu {
-        unsigned index;    /* CUDA ordinal */
-        bool known;        /* uuid, total and granularity are known */
-        bool managed;      /* allocations on it go to our heap */
-        bool asked LOCKED; /* a thread has sent ATTACH to this daemon */
-        bool attached;     /* the daemon has answered ATTACH */
-        bool may_pass; /* the daemon has refused none of our descriptors since it answered ATTACH */
-        bool passes;   /* its memory can be handed over to another process as a descriptor */
-        bool rdma;     /* other devices may access its memory */
-        bool mps;      /* this process takes part in MPS: it has no channels of its own */
-        bool unpacks;  /* the GPU can decompress into memory that is created for it */
-        uint32_t peers; /* other GPUs that its memory is mapped for, 1 << ordinal (peer.h) */
-        /* The primary context after its reset or last release. It may still be current: calls in it
-         * get the driver's own answer. NULL once the context is retained again. */
-        _Atomic(CUcontext) ended;
-        CUresult error; /* sticky: the GPU and all memory on it are lost to this process (poison.h)
-                         */
+        /* core.c */
+        unsigned index; /* CUDA ordinal */
+        bool known;     /* uuid, total and granularity are known */
+        bool passes;    /* its memory can be handed over to another process as a descriptor */
+        bool rdma;      /* other devices may access its memory */
+        bool mps;       /* this process takes part in MPS: it has no channels of its own */
+        bool unpacks;   /* the GPU can decompress into memory that is created for it */
         uint8_t uuid[16];
         uint64_t total;
+        uint32_t peers; /* peer.c: other GPUs that its memory is mapped for, 1 << ordinal */
+        /* hooks_context.c: the primary context after its reset or last release. It may still be
+         * current: calls in it get the driver's own answer. NULL once the context is retained
+         * again. */
+        _Atomic(CUcontext) ended;
+        CUresult error; /* poison.c, sticky: the GPU and all memory on it are lost to this process
+                         */
 
-        /* Figures, in bytes (docs/protocol.md, "Figures of a client"). */
-        struct heap heap; /* holds the figures allocated, backed and resident */
-        struct home home; /* does managed memory leave the card when it is sent to the host? */
-        uint64_t unevictable LOCKED; /* contexts, and all other bytes known to be unevictable */
-        /* Part of unevictable: bytes reserved for a driver call in progress (unevictable.h). */
-        uint64_t unevictable_room LOCKED,
-                unevictable_room_ns LOCKED; /* time of the last such reservation */
-        /* Part of unevictable: memory of the program's handles that was taken out of the heap. */
-        uint64_t unevictable_handles LOCKED;
-        uint64_t moved_out LOCKED, moved_in LOCKED;
-        uint64_t spared_out LOCKED, /* bytes that left the card without a copy */
-                spared_in LOCKED;   /* bytes that came back without a copy */
-        /* More than the limit is backed, and the last attempt to evict could move none of it. */
-        bool stays LOCKED;
-
-        /* The daemon's grants, in bytes. UINT64_MAX in commit, limit, unevictable_allowed: there is
-         * no daemon. */
+        /* agent_talk.c: the daemon's grants. UINT64_MAX in commit, limit, unevictable_allowed:
+         * there is no daemon. */
+        bool managed;      /* allocations on it go to our heap */
+        bool asked LOCKED; /* ATTACH was sent to this daemon */
+        bool attached;     /* the daemon has answered ATTACH */
+        bool may_pass; /* the daemon has refused none of our descriptors since it answered ATTACH */
         uint64_t visible, context_bytes, block_bytes;
         uint64_t cap; /* the owner or the user allows no more; 0: no cap */
         uint64_t commit LOCKED, limit LOCKED, unevictable_allowed LOCKED;
+        uint64_t export_allowed LOCKED;
         uint32_t limit_sequence LOCKED;
-        /* A limit that the library sets itself; below the card's size only for torture, or while
-         * the program gives way without a daemon (giveway.h). */
-        uint64_t own_limit LOCKED;
-
-        /* Our requests to the daemon, in bytes. */
-        uint64_t commit_requested LOCKED, unevictable_requested LOCKED;
-        /* Part of commit that is not given back while the program's caches free memory (caches.c).
-         */
-        uint64_t commit_kept LOCKED;
-        uint64_t commit_used_ns LOCKED; /* when commit was last requested or used */
-        uint64_t most_allocated LOCKED,
-                grew_ns LOCKED;           /* its most allocated bytes; when they rose */
-        unsigned commit_askers LOCKED;    /* threads that wait for more commit */
-        uint32_t request_sequence LOCKED; /* sequence number of the last REQUEST */
-        uint64_t commit_said LOCKED, unevictable_said LOCKED; /* bytes in the last REQUEST */
         struct refusals {
                 uint64_t bytes; /* bytes of the last refused request; 0: not known */
                 uint32_t count;
                 char why[160]; /* the daemon's reason, for a person */
         } refused_commit LOCKED, refused_unevictable LOCKED;
-        /* request_room(): the questions are numbered; the last two belong to the last answer. */
-        uint32_t room_asked LOCKED, room_said LOCKED, room_answered LOCKED;
-        uint64_t room LOCKED, room_host LOCKED; /* bytes in all, on the card and mapped */
-        bool request_dirty LOCKED, usage_dirty LOCKED;
-        uint64_t allocated_said LOCKED; /* allocated bytes in the last USAGE */
+        uint64_t room LOCKED, room_host LOCKED; /* answer to ROOM: bytes on the card, and mapped */
+        uint32_t room_answered LOCKED;          /* the number of that question */
 
-        /* Exported extents (export.h), in bytes. */
+        /* agent_talk.c and agent_self.c: what the daemon was told. ATTACH begins it anew. */
+        struct told {
+                struct wire_USAGE usage;
+                struct wire_REQUEST request;
+                struct wire_MANAGED managed;
+                struct wire_SPARED spared;
+                struct wire_SELF self; /* self.mode 0: nothing yet */
+                uint64_t usage_ns, request_ns, short_ns, host_short_ns; /* when; 0: not yet */
+                uint64_t exported;                                      /* EXPORT.bytes */
+                uint32_t room;                                          /* ROOM.ask */
+                uint32_t request_sequence; /* of the last REQUEST, or of ATTACH */
+                bool run;   /* the REQUEST had RUN, and no turn or lower limit came since */
+                bool mover; /* the REQUEST included mover_request */
+        } told LOCKED;
+
+        /* request.c: what is to be told. */
+        bool request_dirty LOCKED, usage_dirty LOCKED;
+        uint64_t commit_requested LOCKED, unevictable_requested LOCKED;
+        uint64_t commit_used_ns LOCKED; /* when commit was last requested or used */
+        unsigned commit_askers LOCKED;  /* threads that wait for more commit */
+        uint32_t room_asked LOCKED;     /* the number of the last question, request_room() */
+        /* swap.c: size of a cuMemCreate that failed though the limit allowed it; 0: none failed, or
+         * the daemon has been told. */
+        uint64_t short_bytes LOCKED;
+        bool host_short LOCKED; /* swap.c: an eviction found no host memory */
+        /* caches.c: part of commit that is not given back while the program's caches free memory.
+         */
+        uint64_t commit_kept LOCKED;
+        uint64_t most_allocated LOCKED,
+                grew_ns LOCKED; /* room.c: the most allocated bytes; when they rose */
+
+        /* Memory: allocated, backed and resident bytes are in the heap. */
+        struct heap heap;
+        struct home home; /* home.c: does managed memory leave the card when it is sent to the host?
+                           */
+        uint64_t unevictable LOCKED; /* request.c: contexts, and all other such bytes known */
+        /* unevictable.c: part of unevictable, reserved for a driver call in progress. */
+        uint64_t unevictable_room LOCKED,
+                unevictable_room_ns LOCKED; /* time of the last such reservation */
+        /* hooks_virtual.c, hooks_share.c: part of unevictable, memory of the program's handles that
+         * was taken out of the heap. */
+        uint64_t unevictable_handles LOCKED;
+        /* export.c: exported extents. */
         uint64_t export_requested LOCKED, /* exported by the program */
                 export_granted LOCKED;    /* part of export_requested that the daemon has allowed */
-        uint64_t export_said LOCKED,      /* in the last EXPORT message */
-                export_allowed LOCKED;    /* in the daemon's last answer */
         /* Freed by the program, but still open in another process and counted in the heap. */
         uint64_t export_ghosts LOCKED;
 
-        bool overflow;     /* the program may use more memory than the card has (overflow.h) */
-        uint64_t keep;     /* bytes of the card that the program may use with overflow */
-        CUdeviceptr aside; /* addresses of an extent while overflow.c fills it */
-
+        /* transfer.c, swap.c, extent.c: moves of memory. */
+        struct swap *swap;
+        uint64_t moved_out LOCKED, moved_in LOCKED;
+        uint64_t spared_out LOCKED, /* bytes that left the card without a copy */
+                spared_in LOCKED;   /* bytes that came back without a copy */
+        /* More than the limit is backed, and the last attempt to evict could move none of it. */
+        bool stays LOCKED;
         struct context *context;     /* the context that our copies run in; NULL: none yet */
         bool context_kept LOCKED;    /* one of our threads uses the context: it must not end */
         bool context_retires LOCKED; /* the context is to end: no thread of ours begins to use it */
-        struct swap *swap;
+        /* Addresses of ours at which extent.c maps extents without an address; 0: none reserved. */
+        CUdeviceptr windows;
+        struct passed leaving LOCKED; /* descriptors of evicted memory, sent with the next USAGE */
+        /* Descriptors that came with a LIMIT. The limit counts them beside heap.backed. */
+        struct passed passed LOCKED;
+        struct block *lost LOCKED; /* lost.c: lost by a sticky error, not given back yet */
+        struct block *late LOCKED; /* late.c: freed during a capture, released after it */
         struct trouble {
                 uint64_t since_ns, /* first failure; 0: there is none */
                         next_ns,   /* the time of the next attempt */
@@ -116,8 +137,18 @@ struct gpu {
                 CUresult why;
                 bool look, /* find out whether a context has failed */
                         told;
-        } trouble LOCKED;           /* failed calls of our own (trouble.h) */
-        struct mover *mover;        /* the second context; if there is one, copies run in it */
+        } trouble LOCKED; /* trouble.c: failed calls of our own */
+        /* torture.c, agent.c: a limit that the library sets itself, below the card's size only for
+         * torture, or while the program gives way without a daemon (giveway.h). */
+        uint64_t own_limit LOCKED;
+
+        /* overflow.c */
+        bool overflow;     /* the program may use more memory than the card has */
+        uint64_t keep;     /* bytes of the card that the program may use with overflow */
+        CUdeviceptr aside; /* addresses of an extent while overflow.c fills it */
+
+        /* agent_freeze.c: the second context; if there is one, copies run in it. */
+        struct mover *mover;
         uint64_t mover_room LOCKED; /* part of unevictable: bytes reserved for the mover */
         uint64_t mover_ns LOCKED;   /* after a refusal or a failure: the time of the next attempt */
         /* Bytes to request for the mover's context beyond the expected size, after failures. */
@@ -125,18 +156,6 @@ struct gpu {
         bool mover_unwanted LOCKED;    /* the daemon asks for the bytes of the mover back */
         uint64_t mover_request LOCKED; /* bytes requested for the mover, if mover_asks */
         bool mover_asks LOCKED;        /* bytes for the mover are requested */
-        bool mover_said LOCKED;        /* the last REQUEST included mover_request */
-        /* Addresses of ours at which extent.c maps extents without an address; 0: none reserved. */
-        CUdeviceptr windows;
-        struct block *lost LOCKED;    /* blocks lost by a sticky error, not given back yet */
-        struct passed leaving LOCKED; /* descriptors of evicted memory, sent with the next USAGE */
-        /* Descriptors that came with a LIMIT. The limit counts them beside heap.backed. */
-        struct passed passed LOCKED;
-        struct block *late LOCKED; /* blocks freed during a capture, released after the capture */
-        /* Size of a cuMemCreate that failed though the limit allowed it; 0: none failed, or the
-         * daemon has been told. */
-        uint64_t short_bytes LOCKED;
-        bool host_short LOCKED; /* an eviction found no host memory: tell the daemon */
 };
 
 struct core {
