@@ -303,9 +303,9 @@ static void the_cap_of_everybody_is_one_for_a_pod_and_not_for_all_roots(void **s
         for (unsigned i = 0; i < CLIENTS; i++)
                 join(&clients[i]);
         assert_int_equal(want(&clients[0], 3 * GIB, 0, false), 0);
-        assert_false(entitlement_fits(&clients[1], 0, 2 * GIB, why));
-        assert_true(entitlement_fits(&clients[1], 0, GIB, why));
-        assert_true(entitlement_fits(&clients[2], 0, 4 * GIB, why));
+        assert_false(entitlement_fits(&clients[1], 0, 2 * GIB, false, why));
+        assert_true(entitlement_fits(&clients[1], 0, GIB, false, why));
+        assert_true(entitlement_fits(&clients[2], 0, 4 * GIB, false, why));
 }
 
 /* Returns how much the client is told that it could have in all. */

@@ -283,22 +283,15 @@ static struct counted count_commit(const struct client *c, unsigned gpu, uint64_
                      excess_beside(&c->accounts[gpu], commit, excess));
 }
 
-bool entitlement_grants(const struct client *c, unsigned gpu, uint64_t commit)
-{
-        char why[160];
-
-        return fits(c, gpu, count_commit(c, gpu, commit, measure_excess_soon(&c->accounts[gpu])),
-                    true, why);
-}
-
-bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, char why[static 160])
+bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, bool only_asks,
+                      char why[static 160])
 {
         struct client_account *acc = &c->accounts[gpu];
-        const uint64_t excess = measure_excess(acc);
+        const uint64_t excess = only_asks ? measure_excess_soon(acc) : measure_excess(acc);
 
-        if (!fits(c, gpu, count_commit(c, gpu, commit, excess), false, why))
+        if (!fits(c, gpu, count_commit(c, gpu, commit, excess), only_asks, why))
                 return false;
-        if (commit > acc->cover_commit) {
+        if (!only_asks && commit > acc->cover_commit) {
                 acc->cover_commit = commit;
                 acc->cover_excess = excess;
         }

@@ -31,10 +31,10 @@ bool entitlement_groups(const struct client *a, const struct client *b);
 /* Returns the most bytes that the client may see of a card; UINT64_MAX: no cap. */
 uint64_t entitlement_cap(const struct client *c);
 /* True if the client may have such a commit on this GPU. If not, why says which cap stands. Notes
- * the commit: later measurements take nothing of it back. */
-bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, char why[static 160]);
-/* True if entitlement_fits() would say so now, and after the next sample of NVML's. */
-bool entitlement_grants(const struct client *c, unsigned gpu, uint64_t commit);
+ * the commit: later measurements take nothing of it back. only_asks: notes nothing, and the answer
+ * holds after the next sample of NVML's, too. */
+bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, bool only_asks,
+                      char why[static 160]);
 /* True if it may have so many unevictable bytes. spare: some of them are for a second context. */
 bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t unevictable,
                                   bool spare, char why[static 160]);

@@ -5,7 +5,7 @@
 
 #include "base/macros.h"
 #include "daemon/ledger/allowance.h"
-#include "daemon/ledger/entitlement.h"
+#include "daemon/ledger/permit.h"
 
 #define STEP (2 * MIB) /* the unit of the card's memory */
 
@@ -17,7 +17,9 @@ uint64_t room_left_host(struct client *c)
 /* Idle clients of peer daemons may give way to a request, but nobody knows before. */
 static bool would_grant(struct client *c, unsigned gpu, uint64_t commit)
 {
-        return entitlement_grants(c, gpu, commit) && allowance_commit(c, gpu, commit) &&
+        char why[160];
+
+        return permit_commit(c, gpu, commit, true, why) &&
                sched_commit_fits(c->server->sched, c->id, gpu, commit);
 }
 

@@ -24,6 +24,7 @@
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/measure.h"
 #include "daemon/ledger/allowance.h"
+#include "daemon/ledger/permit.h"
 #include "daemon/metrics/tally.h"
 
 #define HOST_MOST  (UINT64_C(1) << 50) /* more than any machine has: such a figure is a lie */
@@ -203,23 +204,9 @@ static void refuse_gpu(struct client *c, const struct wire_message *m, int error
                                         : "no GPU has this much memory");
 }
 
-static const char share_text[] =
-        "its user's programs hold as much memory that cannot be moved as they may: end some, or "
-        "ask for a larger unevictable_per_user";
-
-/* True if so many unevictable bytes are allowed. If not, why says what stands against them. */
-static bool may_have_unevictable(struct client *c, unsigned gpu, uint64_t unevictable, bool spare,
-                                 char why[static 160])
-{
-        if (unevictable <= allowance_unevictable(c, gpu))
-                return entitlement_fits_unevictable(c, gpu, unevictable, spare, why);
-        (void)snprintf(why, 160, "%s", share_text);
-        return false;
-}
-
 static int on_attach(struct client *c, const struct wire_message *m)
 {
-        const __typeof__(m->ATTACH) *in = &m->ATTACH;
+        const struct wire_ATTACH *in = &m->ATTACH;
         struct server *s = c->server;
         struct sched_attach a = {
                 .usage = {.allocated = in->allocated,
@@ -257,7 +244,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         if (a.usage.backed < in->backed || a.usage.unevictable < in->unevictable)
                 log_info("client %d (%s) says that it holds more than it can", (int)c->peer.pid,
                          c->name);
-        may = may_have_unevictable(c, gpu, a.unevictable_requested, false, why);
+        may = permit_unevictable(c, gpu, a.unevictable_requested, false, why);
         if (!may)
                 a.unevictable_requested = 0;
         r = sched_client_attach(s->sched, c->id, gpu, &a, clock_now_ns(), &s->actions);
@@ -361,20 +348,13 @@ static int on_request(struct client *c, const struct wire_message *m)
 
         if (r < 0)
                 return r;
-        if (w.commit > v.commit && !entitlement_fits(c, gpu, w.commit, why)) {
+        /* A refused part counts as not requested; the rest of the message holds. */
+        if (w.commit > v.commit && !permit_commit(c, gpu, w.commit, false, why)) {
                 w.commit = 0;
                 event_refuse(c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence, why);
         }
-        /* A refused part counts as not requested; the rest of the message holds. */
-        if (w.commit > v.commit && !allowance_commit(c, gpu, w.commit)) {
-                w.commit = 0;
-                event_refuse(
-                        c, m->header.gpu, WIRE_REFUSED_COMMIT, m->header.sequence,
-                        "its user's programs were promised as much host memory as one user may be: "
-                        "end idle ones, or ask for a larger host_memory_per_user");
-        }
         if (w.unevictable > v.unevictable &&
-            !may_have_unevictable(c, gpu, w.unevictable, w.spare || w.spare_requested, why)) {
+            !permit_unevictable(c, gpu, w.unevictable, w.spare || w.spare_requested, why)) {
                 w.unevictable = 0;
                 event_refuse(c, m->header.gpu, WIRE_REFUSED_UNEVICTABLE, m->header.sequence, why);
         }
@@ -404,7 +384,7 @@ static int on_export(struct client *c, const struct wire_message *m)
         if (p.bytes > v.exported && p.bytes > most) {
                 if (!p.held) {
                         event_refuse(c, m->header.gpu, WIRE_REFUSED_EXPORT, m->header.sequence,
-                                     share_text);
+                                     permit_share_text);
                         return 0;
                 }
                 p.bytes = MAX(v.exported, most); /* bytes beyond these are not believed */
