@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/orders.h"
 
 #define ANSWER_MAX (16u << 20)
 
@@ -92,14 +93,7 @@ static int read_bytes(int fd, const char *rest, size_t n, size_t size, void **re
 
 bool ask_is_public(json_t *order)
 {
-        static const char *const names[] = {"status", "pause", "resume",      "evict", "reserve",
-                                            "trace",  "get",   "set_program", "submit"};
-        const char *given = json_string_value(json_object_get(order, "order"));
-
-        for (size_t i = 0; given && i < ARRAY_SIZE(names); i++)
-                if (strcmp(given, names[i]) == 0)
-                        return true;
-        return false;
+        return order_is_public(json_string_value(json_object_get(order, "order")));
 }
 
 int ask_begin(const char *dir, enum paths_kind kind, json_t *order, bool wait, struct ask_talk *ret)

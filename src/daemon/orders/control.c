@@ -1,7 +1,6 @@
 /* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
- * line, which bytes may follow; and status.sock, where every user may give one order for each
- * connection: ask for the status, the trace or the settings, pause, resume, evict or set a program
- * of the same user, or reserve a GPU. Must never take another order from anybody but the daemon's
+ * line, which bytes may follow; and status.sock, where every user may give one public order
+ * (base/orders.h) for each connection. Must never take another order from anybody but the daemon's
  * own user and root, outside a container and outside a pod that is not its own. */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
@@ -21,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/orders.h"
 #include "daemon/state/client.h"
 #include "daemon/history/history.h"
 #include "daemon/people/hangup.h"
@@ -186,40 +186,38 @@ static json_t *order_reserve(struct server *s, json_t *order, const struct peer 
 static const struct order {
         const char *name;
         json_t *(*carry_out)(struct server *s, json_t *order, const struct peer *peer);
-        bool public;  /* harms no other user, so everybody who can connect may give it */
         bool process; /* needs the pidfd of the process that gives the order */
         /* Makes the bytes that follow the answer; NULL: none do. */
         void *(*bytes)(struct server *s, const struct peer *peer, json_t *answer, size_t *ret_size);
         /* Takes the connection over instead, and returns NULL; or an answer that is an error. */
         json_t *(*take_over)(struct server *s, json_t *order, const struct peer *peer, int fd);
 } orders[] = {
-        {"status", order_status, true, false, NULL, NULL},
-        {"pause", order_pause, true, false, NULL, NULL},
-        {"resume", order_resume, true, false, NULL, NULL},
-        {"evict", evict_order, true, false, NULL, NULL},
-        {"reserve", order_reserve, true, true, NULL, NULL},
-        {"trace", trace_answer, true, false, trace_bytes, NULL},
-        {"get", settings_get, true, false, NULL, NULL},
-        {"set_program", settings_set_program, true, false, NULL, NULL},
-        {"set", settings_set, false, false, NULL, NULL},
-        {"reload", order_reload, false, false, NULL, NULL},
-        {"stop", order_stop, false, false, NULL, NULL},
-        {"submit", NULL, true, true, NULL, submit_take},
+        {"status", order_status, false, NULL, NULL},
+        {"pause", order_pause, false, NULL, NULL},
+        {"resume", order_resume, false, NULL, NULL},
+        {"evict", evict_order, false, NULL, NULL},
+        {"reserve", order_reserve, true, NULL, NULL},
+        {"trace", trace_answer, false, trace_bytes, NULL},
+        {"get", settings_get, false, NULL, NULL},
+        {"set_program", settings_set_program, false, NULL, NULL},
+        {"set", settings_set, false, NULL, NULL},
+        {"reload", order_reload, false, NULL, NULL},
+        {"stop", order_stop, false, NULL, NULL},
+        {"submit", NULL, true, NULL, submit_take},
 };
 
 /* Returns why the peer may not give this order; NULL: it may. */
 static const char *objection(const struct control *k, const struct order *o)
 {
+        const bool public = order_is_public(o->name);
         const uint64_t now = clock_now_ns();
         struct user *user;
 
-        if (k->viewer && !o->public)
-                return "this socket takes no order but status, pause, resume, evict, reserve, "
-                       "trace, get, set_program and submit: the others are for the daemon's own "
-                       "user and root";
+        if (k->viewer && !public)
+                return "this order is for the daemon's own user and root: give it at control.sock";
         if (k->peer.trusted)
                 return NULL;
-        if (!o->public)
+        if (!public)
                 return "orders are taken from the daemon's own user and from root, both outside a "
                        "container, and in a pod only from the daemon's own pod";
         user = users_find(k->server->users, users_key_of(&k->peer), now);
