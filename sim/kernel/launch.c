@@ -9,9 +9,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/macros.h"
 #include "sim/mps/client.h"
+#include "sim/session/session_time.h"
 #include "sim/space/managed.h"
 #include "sim/space/mapped.h"
 #include "sim/space/space.h"
@@ -113,7 +113,7 @@ static void running_let_go(struct running *run)
 
 static void running_count(struct running *run)
 {
-        uint64_t now = clock_now_ns();
+        uint64_t now = session_now_ns();
 
         atomic_fetch_add_explicit(&session_own(sim.session, run->context->device)->kernel_ns,
                                   now - run->counted_ns, memory_order_relaxed);
@@ -140,7 +140,7 @@ static void running_stand(struct running *run)
         if (!running_release(run))
                 return;
         channel_stand();
-        run->counted_ns = clock_now_ns();
+        run->counted_ns = session_now_ns();
 }
 
 /* Stops the kernel while memory of the process becomes a file: no written byte is lost. */
@@ -198,7 +198,7 @@ static uint64_t end_on_part(const struct work_kernel *w, uint64_t begin_ns)
         const double part = DEVICE_PROCESSORS * mps_percentage() / 100;
         const double longer = MIN(blocks, (double)DEVICE_PROCESSORS) / MIN(blocks, part);
 
-        return begin_ns + (uint64_t)((double)(clock_now_ns() - begin_ns) * MAX(longer, 1.0));
+        return begin_ns + (uint64_t)((double)(session_now_ns() - begin_ns) * MAX(longer, 1.0));
 }
 
 CUresult launch_run(CUcontext c, const struct work_kernel *w)
@@ -206,7 +206,7 @@ CUresult launch_run(CUcontext c, const struct work_kernel *w)
         struct running run = {.context = c,
                               .hold = {.context = c, .device = c->device},
                               .unmappings = space_unmappings(),
-                              .counted_ns = clock_now_ns()};
+                              .counted_ns = session_now_ns()};
         const uint64_t begin_ns = run.counted_ns;
         struct ptx_memory memory = {.resolve = running_resolve,
                                     .globaltimer_ns = running_globaltimer,

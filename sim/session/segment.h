@@ -1,5 +1,5 @@
-/* segment.h: the shared segment, for the two files that work on it: session.c (the processes and
- * their memory) and frames.c (the managed memory on the cards).
+/* segment.h: the shared segment, for the files that work on it: session.c (the processes and their
+ * memory), frames.c (the managed memory on the cards) and segment_file.c (the file).
  *
  * All fields that are not atomic need segment_lock(). The lock is robust: its holder must leave the
  * segment valid at every moment, because the process may be killed at any moment. */
@@ -29,6 +29,7 @@ struct session_segment {
         uint64_t magic;
         uint32_t devices;
         uint32_t mig; /* MIG instances of each GPU; 0: MIG is off */
+        bool keep;    /* the file stays when nobody uses it (SIMCUDA_KEEP) */
         char name[SESSION_NAME_MAX];
         pthread_mutex_t lock; /* a robust mutex, shared between processes */
         uint64_t endings;
@@ -48,10 +49,29 @@ struct session_segment {
 struct session {
         struct session_segment *segment;
         struct session_slot *own;      /* slot of this process; NULL: the process only looks */
+        void *use;                     /* of segment_use() */
         bool all;                      /* an observer, which sees all devices */
         unsigned visible;              /* number of devices that another process sees */
         uint8_t card[SESSION_DEVICES]; /* the session's number of each device */
 };
+
+/* "+NAME" is a session of all users of the machine, so that two users can share a card. */
+bool segment_is_public(const char *name);
+uid_t segment_owner(const char *name); /* 0 for a session of all users */
+/* Opens and locks the file. The lock lasts as long as the file is open. A mapping keeps the file
+ * open, so a caller that keeps a mapping must release the lock with segment_opened(). */
+int segment_open(const char *name, bool create, int *ret_fd);
+void segment_opened(int fd);
+int segment_map(int fd, struct session_segment **ret_segment);
+/* Marks the file as used by this process, until segment_leave() or segment_unuse(), its end or
+ * exec(). Needs the lock of segment_open(), as does segment_in_use(). */
+int segment_use(int fd, void **ret_use);
+void segment_unuse(void *use);
+bool segment_in_use(int fd);
+/* Ends the use, and removes the file if nobody else uses it. */
+void segment_leave(const char *name, void *use);
+/* Removes the files of this user's sessions whose processes were all killed. */
+void segments_remove_left(void);
 
 void segment_lock(struct session_segment *g);
 void segment_unlock(struct session_segment *g);

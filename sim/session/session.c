@@ -10,20 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "sim/session/segment.h"
+#include "sim/session/session_time.h"
 
 #define SESSION_MAGIC   UINT64_C(0x73696d637564610a)
-#define SEGMENTS        "/dev/shm"
-#define SESSION_LAYOUT  4 /* part of the segment's name: other layouts have other segments */
 #define DEFAULT_MEMORY  GIB
 #define DEFAULT_BUS     UINT64_C(12000000000)
 #define CONTEXT_DIVISOR 256
@@ -33,19 +29,9 @@ struct settings {
         unsigned devices; /* cards, or MIG instances of all cards */
         unsigned mig;     /* MIG instances of each card; 0: MIG is off */
         uint64_t memory, bus, context;
+        bool keep;
         bool given[4]; /* whether the environment names devices, memory, bus, context */
 };
-
-/* True for "+NAME": a session of all users of the machine, so that two users can share a card. */
-static bool name_is_public(const char *name)
-{
-        return name[0] == '+';
-}
-
-static uid_t name_owner(const char *name)
-{
-        return name_is_public(name) ? 0 : geteuid();
-}
 
 int session_name(char ret_name[static SESSION_NAME_MAX])
 {
@@ -55,7 +41,7 @@ int session_name(char ret_name[static SESSION_NAME_MAX])
                 name = "default";
         if (strlen(name) >= SESSION_NAME_MAX)
                 return -EINVAL;
-        for (const char *c = name + name_is_public(name); *c; c++)
+        for (const char *c = name + segment_is_public(name); *c; c++)
                 if (!isalnum((unsigned char)*c) && !strchr("._-", *c))
                         return -EINVAL;
         strcpy(ret_name, name);
@@ -73,8 +59,9 @@ static int settings_read(struct settings *ret)
         struct settings s = {.devices = 1, .memory = DEFAULT_MEMORY, .bus = DEFAULT_BUS};
         const char *gpus = getenv("SIMCUDA_GPUS"), *memory = getenv("SIMCUDA_MEMORY");
         const char *bus = getenv("SIMCUDA_BUS"), *context = getenv("SIMCUDA_CONTEXT");
-        const char *mig = getenv("SIMCUDA_MIG");
+        const char *mig = getenv("SIMCUDA_MIG"), *keep = getenv("SIMCUDA_KEEP");
 
+        s.keep = keep && strcmp(keep, "1") == 0;
         if (gpus && *gpus) {
                 char *end;
                 unsigned long n = strtoul(gpus, &end, 10);
@@ -255,7 +242,7 @@ static uint64_t mix(uint64_t x)
 
 static void uuid_make(const char *name, unsigned ordinal, uint8_t ret_uuid[static 16])
 {
-        uint64_t h = mix(((uint64_t)name_owner(name) << 8) + ordinal), words[2];
+        uint64_t h = mix(((uint64_t)segment_owner(name) << 8) + ordinal), words[2];
 
         for (const char *c = name; *c; c++)
                 h = mix(h ^ (uint8_t)*c);
@@ -327,95 +314,6 @@ static int segment_init(struct session_segment *g, const char *name)
         return 0;
 }
 
-static void segment_path(const char *name, char path[static 128])
-{
-        (void)snprintf(path, 128, SEGMENTS "/simcuda-%u-%s-%d.%zu", (unsigned)name_owner(name),
-                       name, SESSION_LAYOUT, sizeof(struct session_segment));
-}
-
-/* Creates the file. It gets its mode before its name, because another user may open it as soon as
- * it has a name. */
-static int segment_create_file(const char *path, mode_t mode)
-{
-        _cleanup_close_ int fd = open(SEGMENTS, O_RDWR | O_CLOEXEC | O_TMPFILE, 0600);
-        char own[64];
-
-        if (fd < 0 || fchmod(fd, mode) < 0)
-                return -errno;
-        (void)snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
-        if (linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-                return -errno;
-        return TAKE_FD(fd);
-}
-
-/* Opens or creates the file, without O_CREAT: in a directory like /dev/shm the kernel refuses
- * O_CREAT for an existing file of another user (fs.protected_regular). */
-static int segment_open_file(const char *name, bool create, mode_t mode)
-{
-        char path[128];
-        int fd;
-
-        segment_path(name, path);
-        do {
-                fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-                if (fd >= 0 || errno != ENOENT || !create)
-                        return fd < 0 ? -errno : fd;
-                fd = segment_create_file(path, mode);
-        } while (fd == -EEXIST);
-        return fd;
-}
-
-/* Opens and locks the segment. The lock lasts as long as the file is open. A mapping keeps the file
- * open, so a caller that keeps a mapping must release the lock with segment_opened(). */
-static int segment_open(const char *name, bool create, int *ret_fd)
-{
-        mode_t mode = name_is_public(name) ? 0666 : 0600;
-
-        for (;;) {
-                _cleanup_close_ int fd = segment_open_file(name, create, mode);
-                struct stat st;
-
-                if (fd < 0)
-                        return fd;
-                while (flock(fd, LOCK_EX) < 0)
-                        if (errno != EINTR)
-                                return -errno;
-                if (fstat(fd, &st) < 0)
-                        return -errno;
-                if (!S_ISREG(st.st_mode) || (st.st_mode & 077 & ~mode) ||
-                    (!name_is_public(name) && st.st_uid != geteuid()))
-                        return -EPERM;
-                if (st.st_nlink == 0)
-                        continue; /* the file was removed between open() and flock() */
-                if (create && st.st_size == 0 &&
-                    ftruncate(fd, (off_t)sizeof(struct session_segment)) < 0)
-                        return -errno;
-                *ret_fd = TAKE_FD(fd);
-                return 0;
-        }
-}
-
-static void segment_opened(int fd)
-{
-        (void)flock(fd, LOCK_UN);
-}
-
-static int segment_map(int fd, struct session_segment **ret_segment)
-{
-        struct session_segment *g;
-        struct stat st;
-
-        if (fstat(fd, &st) < 0)
-                return -errno;
-        if ((size_t)st.st_size < sizeof(*g))
-                return -ENOENT; /* the file's creator died before it set the size */
-        g = mmap(NULL, sizeof(*g), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (g == MAP_FAILED)
-                return -errno;
-        *ret_segment = g;
-        return 0;
-}
-
 /* Ends the slots that this process had before it called exec(). Needs the lock. */
 static void segment_end_own(struct session_segment *g, bool cuda)
 {
@@ -473,16 +371,21 @@ int session_join(bool cuda, struct session **ret_session)
                         goto unmap;
         }
 
+        r = segment_use(fd, &s->use);
+        if (r < 0)
+                goto unmap;
         segment_lock(g);
         live = segment_reap(g);
         if (live == 0)
                 segment_configure(g, &settings);
         else
                 segment_check(g, &settings);
+        g->keep = settings.keep || (live > 0 && g->keep);
         segment_end_own(g, cuda);
         slot = segment_take_slot(g);
         if (!slot) {
                 segment_unlock(g);
+                segment_unuse(s->use);
                 r = -EUSERS;
                 goto unmap;
         }
@@ -494,6 +397,8 @@ int session_join(bool cuda, struct session **ret_session)
         atomic_store_explicit(&slot->state, SLOT_LIVE, memory_order_release);
         segment_unlock(g);
         segment_opened(fd);
+        if (live == 0)
+                segments_remove_left();
 
         s->segment = g;
         s->own = slot;
@@ -559,32 +464,7 @@ void session_leave(struct session *s)
         segment_lock(s->segment);
         slot_end(s->segment, s->own);
         segment_unlock(s->segment);
-}
-
-int session_remove(const char *name, bool force)
-{
-        struct session_segment *g = NULL;
-        _cleanup_close_ int fd = -EBADF;
-        char path[128];
-        unsigned live = 0;
-        int r;
-
-        r = segment_open(name, false, &fd);
-        if (r < 0)
-                return r;
-        r = segment_map(fd, &g);
-        if (r == 0) {
-                if (g->magic == SESSION_MAGIC) {
-                        segment_lock(g);
-                        live = segment_reap(g);
-                        segment_unlock(g);
-                }
-                (void)munmap(g, sizeof(*g));
-        }
-        if (live > 0 && !force)
-                return -EBUSY;
-        segment_path(name, path);
-        return unlink(path) < 0 ? -errno : 0;
+        segment_leave(s->segment->name, TAKE_PTR(s->use));
 }
 
 unsigned session_device_count(const struct session *s)
@@ -707,7 +587,7 @@ void session_bus_slow(struct session *s, enum session_direction direction, uint6
                 atomic_store(&slow->until_ns, 0);
                 atomic_store(&slow->pid, pid);
                 atomic_store(&slow->bytes_per_s, bytes_per_s);
-                atomic_store(&slow->until_ns, clock_now_ns() + ns);
+                atomic_store(&slow->until_ns, session_now_ns() + ns);
         }
 }
 
@@ -717,7 +597,7 @@ static uint64_t bus_rate(const struct session_device *dev, enum session_directio
         uint64_t until = atomic_load_explicit(&slow->until_ns, memory_order_acquire);
         pid_t pid;
 
-        if (likely(!until) || clock_now_ns() >= until)
+        if (likely(!until) || session_now_ns() >= until)
                 return dev->bus_bytes_per_s;
         pid = atomic_load(&slow->pid);
         return pid && pid != getpid() ? dev->bus_bytes_per_s

@@ -99,14 +99,14 @@ struct session_slot {
 /* An injected fault: for a time the bus is slower, for one process or for all. */
 struct session_slow {
         _Atomic uint64_t bytes_per_s;
-        _Atomic uint64_t until_ns; /* end of the fault, CLOCK_MONOTONIC */
+        _Atomic uint64_t until_ns; /* end of the fault (session_time.h) */
         _Atomic pid_t pid;         /* 0: all processes */
 };
 
 struct session_device {
         uint64_t total, context_bytes;
         uint64_t bus_bytes_per_s;
-        _Atomic uint64_t busy_until_ns[2]; /* by enum session_direction; CLOCK_MONOTONIC */
+        _Atomic uint64_t busy_until_ns[2]; /* by enum session_direction; of session_time.h */
         struct session_slow slow[2];       /* by enum session_direction */
         _Atomic uint64_t peak;
         _Atomic bool lost; /* the card has vanished: every call fails */

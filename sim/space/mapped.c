@@ -1,12 +1,12 @@
 /* mapped.c: models host memory that a card uses over the bus: which accesses use the bus, and for
  * how long. Must never charge a card for this memory. */
 #include "sim/space/mapped.h"
+#include "sim/session/session_time.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
 #include "base/macros.h"
 
 #define PAGE      (64 * KIB)
@@ -48,7 +48,7 @@ bool mapped_show(struct range *r, unsigned flags)
 static void claim(unsigned device, bool write, uint64_t bytes, uint64_t *ready_ns)
 {
         struct session_counters *n = &session_own(sim.session, device)->counters;
-        uint64_t now = clock_now_ns();
+        uint64_t now = session_now_ns();
 
         if (*ready_ns + BEHIND_NS < now)
                 *ready_ns = now - BEHIND_NS;

@@ -10,12 +10,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/macros.h"
+#include "sim/session/session_time.h"
 #include "sim/space/managed.h"
 
 #define PIECE (256 * KIB) /* bytes copied at a time */
@@ -134,7 +133,7 @@ uint64_t store_block(uint64_t block)
 void store_pace(uint64_t *ready_ns, unsigned device, enum session_direction direction,
                 uint64_t bytes, bool fault)
 {
-        uint64_t now = clock_now_ns();
+        uint64_t now = session_now_ns();
 
         if (!*ready_ns)
                 *ready_ns = now;
@@ -144,13 +143,8 @@ void store_pace(uint64_t *ready_ns, unsigned device, enum session_direction dire
                 *ready_ns = session_bus_claim(sim.session, device, direction, *ready_ns, bytes);
         if (fault)
                 *ready_ns += FAULT_NS;
-        if (*ready_ns > now + AHEAD_NS) {
-                struct timespec ts = {.tv_sec = (time_t)(*ready_ns / NSEC_PER_SEC),
-                                      .tv_nsec = (long)(*ready_ns % NSEC_PER_SEC)};
-
-                while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
-                        ;
-        }
+        if (*ready_ns > now + AHEAD_NS)
+                session_sleep_until(*ready_ns);
 }
 
 void store_count(unsigned device, enum session_direction direction, uint64_t bytes)
@@ -242,7 +236,7 @@ int store_evict(unsigned device, uint64_t *ready_ns)
 
 int managed_charge(unsigned device, uint64_t bytes)
 {
-        uint64_t ready_ns = 0, end_ns = clock_now_ns() + STORE_PATIENCE_NS;
+        uint64_t ready_ns = 0, end_ns = session_now_ns() + STORE_PATIENCE_NS;
 
         for (;;) {
                 uint32_t changes = frames_changes(sim.session);
@@ -251,7 +245,7 @@ int managed_charge(unsigned device, uint64_t bytes)
                 if (r != -ENOMEM || bytes > session_device(sim.session, device)->total)
                         return r;
                 r = store_evict(device, &ready_ns);
-                if (r == -EBUSY && clock_now_ns() < end_ns)
+                if (r == -EBUSY && session_now_ns() < end_ns)
                         frames_wait(sim.session, changes);
                 else if (r < 0)
                         return -ENOMEM;

@@ -5,14 +5,12 @@
  * the link. A copy of pageable host memory takes twice the time, because it is staged, but does not
  * occupy the link for longer. Copies within a card or within the host are not slowed down. Must
  * never wait busily, nor sleep with a lock. */
-#include <errno.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/macros.h"
 #include "sim/stream/transfer.h"
+#include "sim/session/session_time.h"
 #include "sim/space/managed.h"
 #include "sim/space/mapped.h"
 #include "sim/space/space.h"
@@ -35,15 +33,6 @@ struct pace {
         uint64_t ready_ns, chunk;
 };
 
-static void sleep_until(uint64_t ns)
-{
-        struct timespec ts = {.tv_sec = (time_t)(ns / NSEC_PER_SEC),
-                              .tv_nsec = (long)(ns % NSEC_PER_SEC)};
-
-        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
-                ;
-}
-
 static void pace_start(struct pace *p, unsigned device, enum session_direction direction,
                        bool pageable)
 {
@@ -54,13 +43,13 @@ static void pace_start(struct pace *p, unsigned device, enum session_direction d
                            .direction = direction,
                            .active = true,
                            .pageable = pageable,
-                           .ready_ns = clock_now_ns(),
+                           .ready_ns = session_now_ns(),
                            .chunk = MIN(MAX(chunk, CHUNK_LEAST), CHUNK_MOST)};
 }
 
 static void pace_chunk(struct pace *p, uint64_t bytes)
 {
-        uint64_t now = clock_now_ns();
+        uint64_t now = session_now_ns();
 
         if (p->ready_ns + BEHIND_NS < now)
                 p->ready_ns = now - BEHIND_NS;
@@ -73,17 +62,17 @@ static void pace_chunk(struct pace *p, uint64_t bytes)
 
 void transfer_keep_pace(uint64_t ready_ns)
 {
-        if (ready_ns > clock_now_ns() + AHEAD_NS)
-                sleep_until(ready_ns);
+        if (ready_ns > session_now_ns() + AHEAD_NS)
+                session_sleep_until(ready_ns);
 }
 
 bool transfer_nap(uint64_t ready_ns)
 {
-        uint64_t now = clock_now_ns();
+        uint64_t now = session_now_ns();
 
         if (ready_ns <= now)
                 return false;
-        sleep_until(MIN(ready_ns, now + NAP_NS));
+        session_sleep_until(MIN(ready_ns, now + NAP_NS));
         return true;
 }
 
@@ -329,7 +318,7 @@ static void fill(uint8_t *at, uint64_t bytes, unsigned value, unsigned element)
 
 CUresult set_run(CUcontext c, const struct work_set *w)
 {
-        uint64_t ready_ns = clock_now_ns();
+        uint64_t ready_ns = session_now_ns();
 
         session_count(&session_own(sim.session, c->device)->counters.memsets, 1);
         for (size_t y = 0; y < w->height; y++) {
@@ -407,7 +396,7 @@ CUresult value_wait(CUcontext c, const struct work_value *w)
                 if (value_holds(w, v))
                         break;
                 /* A write to memory wakes no stream, so check again, less and less often. */
-                sleep_until(clock_now_ns() + nap_ns);
+                session_sleep_until(session_now_ns() + nap_ns);
                 nap_ns = MIN(2 * nap_ns, NSEC_PER_MSEC);
         }
         return CUDA_SUCCESS;

@@ -57,6 +57,17 @@ def test_a_setting_that_comes_too_late_is_said_to_be_ignored(machine):
     assert machine.sublet("stop", sim).returncode == 0
 
 
+@pytest.mark.parametrize("jump", ["+1 year", "-10 days"])
+@pytest.mark.parametrize("shared", [False, True], ids=["plain", "sublet"])
+def test_a_program_whose_clock_jumps_does_not_hold_up_the_next_ones(world, jump, shared):
+    """libfaketime gives each process another CLOCK_MONOTONIC. The bus of the session has one time for all."""
+    if shared:
+        world.start_daemon()
+    world.program("fill", "--rounds", "2", shared=shared).ok()
+    world.program("fill", "--rounds", "2", shared=shared, before=("faketime", jump)).ok()
+    world.program("fill", "--rounds", "2", shared=shared).ok()
+
+
 def test_env_speaks_to_a_terminal_and_doctor_knows_the_simulator_afterwards(machine):
     sim = f"--sim=session={machine.session}"
     lines = subprocess.run([SUBLET, "env", sim], env=machine.env, capture_output=True, text=True, timeout=60)

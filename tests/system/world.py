@@ -4,6 +4,7 @@ Nothing of it outlives the test: close() ends every process that the world start
 card's shared memory and the directory. Then close() fails if the accounts of a process ever differed from the driver's
 figures (audit.py). status() returns what sublet reports; driver() returns what the card itself counted."""
 
+import contextlib
 import glob
 import itertools
 import json
@@ -286,6 +287,7 @@ class World:
         self.env.update({
             "SUBLET_DIR": self.dir,
             "SIMCUDA_SESSION": self.session,
+            "SIMCUDA_KEEP": "1",  # driver() reads the counts of programs that have ended
             "SIMCUDA_MEMORY": memory,
             "SIMCUDA_GPUS": str(gpus),
             "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
@@ -459,7 +461,8 @@ class World:
         subprocess.run([os.path.join(BUILD, "sim", "simcuda-stat"), "--remove", "--force"], env=self.env,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=GENEROUS_S, check=False)
         for path in glob.glob(f"/dev/shm/*{self.session}*"):
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):  # another test's program may have removed it
+                os.unlink(path)
         wrong = self.audit()
         shutil.rmtree(self.root, ignore_errors=True)
         assert not wrong, "accounts and driver do not agree (audit.py):\n" + "\n".join(wrong[:20])

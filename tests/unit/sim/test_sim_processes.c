@@ -3,6 +3,7 @@
 #include "sim_unit.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -259,6 +260,121 @@ SIM_TEST_WITH(a_session_in_use_keeps_its_cards_and_an_empty_one_takes_new_ones,
         session_detach(s);
 }
 
+static int look_for(const char *name)
+{
+        struct session *s;
+        int r = session_attach(name, &s);
+
+        if (r == 0)
+                session_detach(s);
+        return r;
+}
+
+SIM_TEST_WITH(a_session_ends_with_its_last_process, "SIMCUDA_KEEP=0")
+{
+        struct unit_peer first = unit_peer_start(observe), last;
+        const char *name = getenv("SIMCUDA_SESSION");
+
+        unit_peer_wait(&first);
+        last = unit_peer_start(observe);
+        unit_peer_wait(&last);
+        unit_peer_tell(&first);
+        unit_peer_end(&first);
+        CHECK_EQUAL(look_for(name), 0);
+        unit_peer_tell(&last);
+        unit_peer_end(&last);
+        CHECK_EQUAL(look_for(name), -ENOENT);
+}
+
+SIM_TEST_WITH(processes_that_end_at_once_leave_no_session, "SIMCUDA_KEEP=0")
+{
+        enum { COUNT = 12 };
+        struct unit_peer peer[COUNT];
+
+        for (unsigned i = 0; i < COUNT; i++)
+                peer[i] = unit_peer_start(observe);
+        for (unsigned i = 0; i < COUNT; i++)
+                unit_peer_wait(&peer[i]);
+        for (unsigned i = 0; i < COUNT; i++)
+                unit_peer_tell(&peer[i]);
+        for (unsigned i = 0; i < COUNT; i++)
+                unit_peer_end(&peer[i]);
+        CHECK_EQUAL(look_for(getenv("SIMCUDA_SESSION")), -ENOENT);
+}
+
+/* The first process of any session removes what killed ones have left: not a session in use, not
+ * one that is to be kept. */
+SIM_TEST_WITH(a_killed_session_is_removed_when_the_next_one_begins, "SIMCUDA_KEEP=0")
+{
+        char killed[SESSION_NAME_MAX], used[SESSION_NAME_MAX + 5], kept[SESSION_NAME_MAX + 5];
+        char other[SESSION_NAME_MAX + 5];
+        struct unit_peer peer = unit_peer_start(observe), user, keeper, next;
+
+        CHECK_EQUAL(session_name(killed), 0);
+        unit_peer_wait(&peer);
+        (void)snprintf(used, sizeof(used), "%s-used", killed);
+        (void)setenv("SIMCUDA_SESSION", used, 1);
+        user = unit_peer_start(observe);
+        unit_peer_wait(&user);
+        (void)snprintf(kept, sizeof(kept), "%s-kept", killed);
+        (void)setenv("SIMCUDA_SESSION", kept, 1);
+        (void)setenv("SIMCUDA_KEEP", "1", 1);
+        keeper = unit_peer_start(observe);
+        unit_peer_wait(&keeper);
+        unit_peer_kill(&keeper);
+        unit_peer_kill(&peer);
+        CHECK_EQUAL(look_for(killed), 0);
+
+        (void)snprintf(other, sizeof(other), "%s-next", killed);
+        (void)setenv("SIMCUDA_SESSION", other, 1);
+        (void)setenv("SIMCUDA_KEEP", "0", 1);
+        next = unit_peer_start(observe);
+        unit_peer_wait(&next);
+        CHECK_EQUAL(look_for(killed), -ENOENT);
+        CHECK_EQUAL(look_for(used), 0);
+        CHECK_EQUAL(session_remove(kept, false), 0);
+        unit_peer_tell(&next);
+        unit_peer_end(&next);
+        unit_peer_tell(&user);
+        unit_peer_end(&user);
+        CHECK_EQUAL(look_for(used), -ENOENT);
+}
+
+static void observe_from_another_namespace(void)
+{
+        struct unit_peer inner;
+
+        CHECK(unshare(CLONE_NEWPID) == 0);
+        inner = unit_peer_start(observe);
+        unit_peer_wait(&inner);
+        unit_tell();
+        unit_wait_told();
+        unit_peer_tell(&inner);
+        unit_peer_end(&inner);
+}
+
+/* Its number means another process here, or none. */
+SIM_TEST_WITH(a_session_in_use_in_another_pid_namespace_is_not_removed, "SIMCUDA_KEEP=0")
+{
+        const char *name = getenv("SIMCUDA_SESSION");
+        struct unit_peer peer, own;
+
+        if (geteuid() != 0) {
+                (void)fprintf(stderr, "left out, needs root to make a pid namespace\n");
+                return;
+        }
+        peer = unit_peer_start(observe_from_another_namespace);
+        unit_peer_wait(&peer);
+        own = unit_peer_start(observe);
+        unit_peer_wait(&own);
+        unit_peer_tell(&own);
+        unit_peer_end(&own);
+        CHECK_EQUAL(session_remove(name, false), -EBUSY);
+        unit_peer_tell(&peer);
+        unit_peer_end(&peer);
+        CHECK_EQUAL(look_for(name), -ENOENT);
+}
+
 SIM_TEST_WITH(each_card_has_identifiers_of_its_own, "SIMCUDA_GPUS=2")
 {
         CUuuid a, b;
@@ -462,6 +578,10 @@ int main(void)
                 cmocka_unit_test(two_processes_share_a_direction_of_the_bus),
                 cmocka_unit_test(the_two_directions_of_the_bus_do_not_disturb_each_other),
                 cmocka_unit_test(a_session_in_use_keeps_its_cards_and_an_empty_one_takes_new_ones),
+                cmocka_unit_test(a_session_ends_with_its_last_process),
+                cmocka_unit_test(processes_that_end_at_once_leave_no_session),
+                cmocka_unit_test(a_killed_session_is_removed_when_the_next_one_begins),
+                cmocka_unit_test(a_session_in_use_in_another_pid_namespace_is_not_removed),
                 cmocka_unit_test(each_card_has_identifiers_of_its_own),
                 cmocka_unit_test(processes_that_start_at_once_share_one_session),
                 cmocka_unit_test(another_user_may_join_while_a_session_is_made),
