@@ -142,11 +142,45 @@ static int clear_way(const char *path, char error[static PLACE_ERROR_MAX])
         return 0;
 }
 
-/* Makes a listening socket. It gets its name last, so that a client that finds the name finds a
- * listening daemon. */
-static int listen_at(const char *dir, const char *name, int type, mode_t mode, gid_t group,
-                     int *ret_fd, char error[static PLACE_ERROR_MAX])
+/* A client that finds the last of these names finds the others. */
+static const struct {
+        const char *name, *public; /* NULL: not for everybody */
+        int type;
+} kinds[PLACE_SOCKETS] = {
+        [PLACE_CONTROL] = {PATHS_CONTROL_SOCKET, NULL, SOCK_STREAM},
+        [PLACE_STATUS] = {PATHS_STATUS_SOCKET, PATHS_PUBLIC "/" PATHS_STATUS_SOCKET, SOCK_STREAM},
+        [PLACE_CLIENT] = {PATHS_CLIENT_SOCKET, PATHS_PUBLIC "/" PATHS_CLIENT_SOCKET,
+                          SOCK_SEQPACKET},
+};
+
+static void make_public_folder(const char *dir)
 {
+        char path[PATH_MAX_HERE];
+
+        path_in(dir, PATHS_PUBLIC, path);
+        if (mkdir(path, 0755) == 0 ? chmod(path, 0755) < 0 : errno != EEXIST)
+                log_warning("cannot make %s: %s", path, strerror(errno));
+}
+
+/* Makes a hard link, because what a symbolic link names is not in the container. */
+static void publish(const char *dir, const char *socket, int kind)
+{
+        char path[PATH_MAX_HERE];
+
+        if (!kinds[kind].public)
+                return;
+        path_in(dir, kinds[kind].public, path);
+        (void)unlink(path); /* of an earlier daemon */
+        if (link(socket, path) < 0)
+                log_warning("cannot make %s: %s", path, strerror(errno));
+}
+
+/* Makes a listening socket. It gets its name last, so that a client that finds the name finds a
+ * listening daemon, and the name for containers. */
+static int listen_at(const char *dir, int kind, bool public, mode_t mode, gid_t group, int *ret_fd,
+                     char error[static PLACE_ERROR_MAX])
+{
+        const char *name = kinds[kind].name;
         _cleanup_close_ int fd = -EBADF;
         struct sockaddr_un sa, unfinished;
         mode_t mask;
@@ -159,7 +193,7 @@ static int listen_at(const char *dir, const char *name, int type, mode_t mode, g
                UNFINISHED); /* shorter than the name that it replaces */
         if (clear_way(sa.sun_path, error) < 0 || clear_way(unfinished.sun_path, error) < 0)
                 return -EEXIST;
-        fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        fd = socket(AF_UNIX, kinds[kind].type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0) {
                 r = -errno;
                 goto say;
@@ -171,49 +205,25 @@ static int listen_at(const char *dir, const char *name, int type, mode_t mode, g
         if (r < 0)
                 goto say;
         if ((group != (gid_t)-1 && chown(unfinished.sun_path, (uid_t)-1, group) < 0) ||
-            chmod(unfinished.sun_path, mode) < 0 || listen(fd, SOMAXCONN) < 0 ||
-            rename(unfinished.sun_path, sa.sun_path) < 0) {
+            chmod(unfinished.sun_path, mode) < 0 || listen(fd, SOMAXCONN) < 0) {
                 r = -errno;
-                (void)unlink(unfinished.sun_path);
-                goto say;
+                goto unlink_unfinished;
+        }
+        if (public)
+                publish(dir, unfinished.sun_path, kind);
+        if (rename(unfinished.sun_path, sa.sun_path) < 0) {
+                r = -errno;
+                goto unlink_unfinished;
         }
         *ret_fd = TAKE_FD(fd);
         return 0;
 
+unlink_unfinished:
+        (void)unlink(unfinished.sun_path);
 say:
         (void)snprintf(error, PLACE_ERROR_MAX, "cannot listen at %s/%s: %s", dir, name,
                        strerror(-r));
         return r;
-}
-
-/* A client that finds the last of these names finds the others. */
-static const struct {
-        const char *name, *public; /* NULL: not for everybody */
-        int type;
-} kinds[PLACE_SOCKETS] = {
-        [PLACE_CONTROL] = {PATHS_CONTROL_SOCKET, NULL, SOCK_STREAM},
-        [PLACE_STATUS] = {PATHS_STATUS_SOCKET, PATHS_PUBLIC "/" PATHS_STATUS_SOCKET, SOCK_STREAM},
-        [PLACE_CLIENT] = {PATHS_CLIENT_SOCKET, PATHS_PUBLIC "/" PATHS_CLIENT_SOCKET,
-                          SOCK_SEQPACKET},
-};
-
-/* Hard links, because what a symbolic link names is not in the container. */
-static void publish(const struct place *p)
-{
-        char path[PATH_MAX_HERE], socket[PATH_MAX_HERE];
-
-        path_in(p->dir, PATHS_PUBLIC, path);
-        if (mkdir(path, 0755) == 0 ? chmod(path, 0755) < 0 : errno != EEXIST)
-                log_warning("cannot make %s: %s", path, strerror(errno));
-        for (int k = 0; k < PLACE_SOCKETS; k++) {
-                if (!kinds[k].public || p->listening[k] < 0)
-                        continue;
-                path_in(p->dir, kinds[k].name, socket);
-                path_in(p->dir, kinds[k].public, path);
-                (void)unlink(path); /* of an earlier daemon */
-                if (link(socket, path) < 0)
-                        log_warning("cannot make %s: %s", path, strerror(errno));
-        }
 }
 
 /* Takes sockets from the service manager. Their paths say what they are for. */
@@ -268,11 +278,17 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         place_sign(&p);
         make_config_folder(p.dir);
         take_given(&p);
+        if (o->shared)
+                make_public_folder(p.dir);
         for (int k = 0; k < PLACE_SOCKETS && r == 0; k++) {
                 bool control = k == PLACE_CONTROL;
+                char given[PATH_MAX_HERE];
 
-                if (!p.given[k] && (k != PLACE_STATUS || o->shared))
-                        r = listen_at(p.dir, kinds[k].name, kinds[k].type, control ? 0600 : mode,
+                path_in(p.dir, kinds[k].name, given);
+                if (p.given[k] && o->shared)
+                        publish(p.dir, given, k);
+                else if (!p.given[k] && (k != PLACE_STATUS || o->shared))
+                        r = listen_at(p.dir, k, o->shared, control ? 0600 : mode,
                                       control || !o->shared ? (gid_t)-1 : o->group, &p.listening[k],
                                       error);
         }
@@ -280,8 +296,6 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
                 place_close(&p, true);
                 return r;
         }
-        if (o->shared)
-                publish(&p);
         *ret = p;
         return 0;
 }
