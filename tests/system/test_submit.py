@@ -16,7 +16,7 @@ import pytest
 import others
 import toy_pairs
 import trained
-from world import BUILD, MIB, NO_PID_NAMESPACES, PAIRING, children, name_of, wait_for
+from world import BUILD, MIB, NO_LEAKS, NO_PID_NAMESPACES, PAIRING, children, name_of, wait_for
 
 SUBLET = os.path.join(BUILD, "sublet")
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(BUILD, PAIRING)), reason="sublet-pairing is not built")
@@ -272,7 +272,7 @@ def test_a_job_in_a_pid_namespace_comes_back_to_a_new_daemon(queue):
     if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip(NO_PID_NAMESPACES)
     a = queue.start([*unshare, SUBLET, "submit", "--name", "a", "--way", "turns", "--", "sh", "-c",
-                     f"until [ -e '{queue.path('a.end')}' ]; do sleep 0.05; done"])
+                     f"until [ -e '{queue.path('a.end')}' ]; do sleep 0.05; done"], **NO_LEAKS)
     await_jobs(queue, a="running")
     started = queue.status()["instance"]
     queue.daemon.send(signal.SIGKILL)
