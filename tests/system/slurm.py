@@ -109,13 +109,16 @@ class Slurm:
         world.start(["munged", "--foreground", "--force", f"--key-file={self.root}/munge.key", f"--socket={self.root}/munge.sock",
                      f"--pid-file={self.root}/munged.pid", f"--seed-file={self.root}/munged.seed", f"--log-file={self.root}/munged.log"])
         wait_for(lambda: os.path.exists(f"{self.root}/munge.sock"), GENEROUS_S, "munged")
-        world.start(["slurmctld", "-D", "-c"])
+        self.controller = world.start(["slurmctld", "-D", "-c"])
         self.slurmds = [world.start([*self.named, "slurmd", "-D", "-N", node]) for node in self.nodes]
         self.await_idle()
 
     def await_idle(self):
-        wait_for(lambda: self.run("sinfo", "-h", "-o", "%T").stdout == "idle\n", GENEROUS_S, "the nodes to be idle", interval=0.1,
-                 report=lambda: self.slurmds[0].err())
+        def states():
+            return self.run("sinfo", "-h", "-o", "%T")
+
+        wait_for(lambda: states().stdout == "idle\n", GENEROUS_S, "the nodes to be idle", interval=0.1,
+                 report=lambda: "\n".join([str(states()), *(p.report() for p in (self.controller, *self.slurmds))]))
 
     def write(self, name, text):
         with open(os.path.join(self.root, name), "w", encoding="utf-8") as f:
