@@ -10,7 +10,7 @@ import time
 import pytest
 
 from campaign import LONG
-from world import BUILD, GENEROUS_S, LIBRARY, MIB, PATIENCE, wait_for
+from world import BUILD, GENEROUS_S, LIBRARY, MIB, NO_PYTHON, PATIENCE, wait_for
 
 FRONT = os.path.join(BUILD, "libsublet-ranks.so")
 # Another library takes the place of the machine's NCCL, if it has one.
@@ -245,6 +245,7 @@ def test_a_rank_that_is_killed_leaves_nothing_on_the_card(roomy):
     wait_for(lambda: roomy.card()["used"] == 0, 20, "the card to be empty")
 
 
+@pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
 def test_a_program_may_begin_with_communicators_of_all_its_devices(roomy):
     start = """if True:
         import ctypes, sys
