@@ -247,7 +247,7 @@ def test_a_program_runs_unshared_under_a_daemon_of_another_protocol_version(worl
 
 
 VARIABLES = [("SUBLET_LOG", "loud"), ("SUBLET_MEMORY", "much"), ("SUBLET_KEEP", "20GiB"),
-             ("SUBLET_MEMORY_CAP", "20"), ("SUBLET_PROFILE", "/tmp/no.profile"),
+             ("SUBLET_PROFILE", "/tmp/no.profile"),
              ("SUBLET_PRIORITY", "21"), ("SUBLET_GROUP", "g" * 32), ("SUBLET_UNCHANGED", "maybe"), ("SUBLET_CACHES", "some"), ("SUBLET_TORTURE", "much"),
              ("SUBLET_TRACE", "/no/such/file")]
 

@@ -107,6 +107,22 @@ def test_two_free_descriptors_are_enough(shared):
     assert (answers["retain"], answers["alloc"]) == (0, OUT_OF_MEMORY), (answers, lines)
 
 
+@pytest.mark.parametrize("cap", ["20", "0", "lots", "20GiB,"])
+def test_a_cap_that_cannot_be_read_is_not_taken_for_none(shared, cap):
+    answers, lines = refused(shared, "init", NOTHING_HAPPENS, SUBLET_MEMORY_CAP=cap)
+    assert answers["init"] == OPERATING_SYSTEM and "alloc" not in answers, answers
+    assert len(lines) == 1 and f"because SUBLET_MEMORY_CAP is a size such as 20GiB, not '{cap}': correct it" in lines[0], lines
+
+
+def test_a_cap_without_a_daemon_is_an_error(world):
+    answers, lines = refused(world, "context", NOTHING_HAPPENS, SUBLET_MEMORY_CAP="16MiB")
+    assert answers["init"] == 0 and answers["retain"] == OPERATING_SYSTEM and "alloc" not in answers, answers
+    assert len(lines) == 1 and f"a memory cap is set, which only a daemon keeps, and no daemon answers in {world.dir}" in lines[0], lines
+    world.start_daemon()
+    answers, lines = refused(world, "context", NOTHING_HAPPENS, SUBLET_MEMORY_CAP="64MiB")
+    assert set(answers.values()) == {0} and lines == [], (answers, lines)
+
+
 def test_a_private_daemon_that_cannot_be_started_is_an_error_too(world):
     """The thread could be started, but the daemon's process cannot: only clone() of the two calls is refused."""
     os.mkdir(world.dir, 0o700)

@@ -244,13 +244,28 @@ static void a_connection_that_is_refused_to_this_process_ends_the_wait(void **st
         lock_release(&core_lock);
         assert_true(wakes_up && agent.refused);
         assert_false(gpu->managed || core.running || core_passive());
-        refuses = NULL; /* the limit is raised, and now the daemon is missing */
+        refuses =
+                NULL; /* the limit is raised, and now the daemon is missing: nobody keeps the cap */
         connects = -ENOENT;
         now_ns += 11 * NSEC_PER_SEC;
         lock_acquire(&core_lock);
         agent_attach(gpu);
         lock_release(&core_lock);
-        assert_true(gpu->managed && !agent.refused);
+        assert_true(agent.refused);
+        assert_false(gpu->managed || core.running || daemon_line.warned);
+}
+
+static void a_capped_program_that_loses_its_daemon_runs_on_and_does_not_grow(void **state)
+{
+        assert_int_equal(setenv("SUBLET_MEMORY_CAP", "1GiB", 1), 0);
+        begin_running();
+        lose();
+        now_ns = agent.retry_ns + 11 * NSEC_PER_SEC;
+        rounds(1);
+        assert_true(core.running);
+        assert_false(agent.refused || daemon_line.warned);
+        assert_int_equal(gpu->limit, 64 * MIB);
+        assert_int_not_equal(gpu->commit, UINT64_MAX);
 }
 
 static void a_program_that_need_not_be_shared_goes_on_without_the_connection(void **state)
@@ -645,6 +660,7 @@ int main(void)
                 LINK_TEST(a_daemon_never_seen_is_sought_every_half_minute),
                 LINK_TEST(a_required_daemon_is_sought_every_second),
                 LINK_TEST(a_connection_that_is_refused_to_this_process_ends_the_wait),
+                LINK_TEST(a_capped_program_that_loses_its_daemon_runs_on_and_does_not_grow),
                 LINK_TEST(a_program_that_need_not_be_shared_goes_on_without_the_connection),
                 LINK_TEST(without_a_daemon_a_program_gets_all_known_gpus),
                 LINK_TEST(evicted_memory_is_restored_before_a_program_runs_alone),

@@ -8,11 +8,11 @@
 
 #include "base/settings.h"
 #include "base/shares.h"
-#include "base/units.h"
 #include "preload/freeze/freeze.h"
 #include "preload/process/front.h"
 #include "preload/process/launcher.h"
 #include "preload/process/name.h"
+#include "preload/process/require.h"
 #include "preload/state/daemon.h"
 
 /* Returns the priority that the program asks for. An invalid value is ignored, with one warning. */
@@ -53,7 +53,6 @@ static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
 void agent_claim(void)
 {
         const char *share = setting_text(SETTING_SHARE), *weight = setting_text(SETTING_WEIGHT);
-        const char *cap = setting_text(SETTING_MEMORY_CAP);
         struct wire_message m = {0};
         __typeof__(m.CLAIM) *c = &m.CLAIM;
 
@@ -61,8 +60,7 @@ void agent_claim(void)
                 setting_refuse(SETTING_SHARE, share);
         if (weight && shares_parse_weight(weight, &c->weight) < 0)
                 setting_refuse(SETTING_WEIGHT, weight);
-        if (cap && (units_parse_size(cap, &c->memory_cap) < 0 || !c->memory_cap))
-                setting_refuse(SETTING_MEMORY_CAP, cap);
+        (void)require_cap(&c->memory_cap); /* cuInit() has refused a malformed one */
         if (c->minimum || c->maximum || c->weight || c->memory_cap)
                 daemon_send(&m, WIRE_CLAIM, WIRE_NO_GPU);
 }

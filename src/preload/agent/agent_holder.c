@@ -10,7 +10,7 @@
 
 void agent_ask_holder(void)
 {
-        const char *forbids = require_daemon() ? require_sharing() : NULL;
+        const char *forbids = require_sharing();
         struct wire_message m = {0};
 
         core.holder.asked = false;

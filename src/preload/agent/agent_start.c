@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/settings.h"
 #include "preload/agent/agent.h"
 #include "preload/process/libc_compat.h"
 #include "preload/process/link.h"
@@ -85,6 +86,38 @@ static bool tell(const char *call, int error)
         return forbids;
 }
 
+/* A cap that cannot be read is not taken for none. True: it is malformed. */
+static bool cap_is_wrong(void)
+{
+        static _Atomic bool told;
+        char form[SETTING_FORM_MAX];
+        uint64_t bytes;
+
+        if (require_cap(&bytes) == 0)
+                return false;
+        if (!atomic_exchange(&told, true))
+                log_error("CUDA does not start (error %d), because %s is %s, not '%s': correct it, "
+                          "or unset it",
+                          CUDA_ERROR_OPERATING_SYSTEM, settings[SETTING_MEMORY_CAP].name,
+                          setting_form(SETTING_MEMORY_CAP, form), setting_text(SETTING_MEMORY_CAP));
+        return true;
+}
+
+void agent_refuse_alone(const char *why)
+{
+        static _Atomic bool told;
+
+        if (require_daemon() || daemon_line.instance)
+                return;
+        agent.refused = true;
+        bell_ring(&core.changed);
+        if (!atomic_exchange(&told, true))
+                log_error("CUDA does not start (error %d), because %s, which only a daemon keeps, "
+                          "and no daemon answers%s%s (%s); start one, then this program",
+                          CUDA_ERROR_OPERATING_SYSTEM, require_sharing(),
+                          *agent.where ? " in " : "", agent.where, why);
+}
+
 /* ---- the attempt ---- */
 
 /* True if the kernel did not do the call at all. The calls below are made with arguments for which
@@ -146,6 +179,8 @@ bool agent_may_start(void)
 
         if (atomic_load(&agent.started) || !require_sharing())
                 return true;
+        if (cap_is_wrong())
+                return false;
         call = "eventfd";
         wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         r = wake < 0 ? -errno : try_to_talk(wake, &call);

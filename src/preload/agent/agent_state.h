@@ -90,6 +90,10 @@ bool agent_begin(void *(*thread)(void *));
  * process, no daemon has answered yet, and the program must not run without sharing. That has been
  * told, and threads in agent_attach() return. */
 bool agent_refused(int error) REQUIRES(core_lock);
+/* No daemon answers, for this reason, and the program must not run without sharing. It waits for a
+ * daemon if it had one, or if it is to (require_daemon()). Otherwise only a daemon would keep its
+ * memory cap: the calls that make contexts fail. */
+void agent_refuse_alone(const char *why) REQUIRES(core_lock);
 
 /* agent_hello.c */
 void agent_hello(void);

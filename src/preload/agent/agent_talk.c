@@ -261,8 +261,10 @@ static void agent_down(const char *why) REQUIRES(core_lock)
 
 static void agent_alone(const char *why) REQUIRES(core_lock)
 {
-        if (require_daemon())
+        if (require_sharing()) {
+                agent_refuse_alone(why);
                 return;
+        }
         agent_tell_alone(why);
         for (unsigned i = 0; i < core.gpu_count; i++)
                 if (core.gpus[i].known)
@@ -278,7 +280,7 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
  * of its memory. */
 static bool unpause(void) REQUIRES(core_lock)
 {
-        if (!agent.paused || require_daemon())
+        if (!agent.paused || require_sharing())
                 return false;
         log_notice("no daemon in %s any more: this program, which was paused, goes on",
                    agent.where);
@@ -346,7 +348,7 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
 {
         agent_down(text);
         core.lease = 0;
-        if (require_daemon()) {
+        if (require_sharing()) {
                 if (!agent.refusal_said)
                         log_warning("%s; this program waits for one of its own", text);
                 agent.refusal_said = true;

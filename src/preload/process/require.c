@@ -121,14 +121,22 @@ bool require_daemon(void)
 
 const char *require_sharing(void)
 {
-        const char *cap = setting_text(SETTING_MEMORY_CAP);
-        uint64_t bytes;
-
         if (owner_says())
                 return "the owner of this machine requires sharing (" REQUIRE_FILE ")";
         if (setting_is_on(SETTING_REQUIRE))
                 return "SUBLET_REQUIRE=1 is set";
-        if (cap && units_parse_size(cap, &bytes) == 0 && bytes > 0)
+        if (setting_text(SETTING_MEMORY_CAP))
                 return "a memory cap is set";
         return NULL;
+}
+
+int require_cap(uint64_t *ret_bytes)
+{
+        const char *text = setting_text(SETTING_MEMORY_CAP);
+        uint64_t bytes = 0;
+
+        if (text && (units_parse_size(text, &bytes) < 0 || bytes == 0))
+                return -EINVAL;
+        *ret_bytes = bytes;
+        return 0;
 }

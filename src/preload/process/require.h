@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define REQUIRE_FILE "/etc/sublet/subletd.conf"
 
@@ -15,6 +16,8 @@ bool require_daemon(void);
 /* What forbids to run without sharing, as the beginning of a sentence: as require_daemon(), and a
  * memory cap in the environment, which only a daemon keeps. NULL: nothing does. */
 const char *require_sharing(void);
+/* Reads that cap. 0, and 0 bytes: there is none; -EINVAL: it is malformed. */
+int require_cap(uint64_t *ret_bytes);
 
 /* True if the text of the file has `require = yes` under [daemon]; the last such key counts. */
 bool require_says_yes(const char *text, size_t n);
