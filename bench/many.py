@@ -173,7 +173,7 @@ def main():
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SUBLET_", "SIMCUDA_"))}
         env |= {"SUBLET_DIR": sockets, "SIMCUDA_SESSION": f"m{uuid.uuid4().hex[:16]}.0", "SIMCUDA_MEMORY": "512GiB",
                 "SIMCUDA_CONTEXT": "1MiB", "LD_LIBRARY_PATH": os.path.join(build, "sim"), "SUBLET_QUIET": "1",
-                "XDG_CACHE_HOME": root, "METRICS": f"{root}/m.sock"}
+                "XDG_CACHE_HOME": root, "XDG_STATE_HOME": root, "METRICS": f"{root}/m.sock"}
         os.mkdir(sockets, 0o700)
         programs, pids = [], []
         with subprocess.Popen([os.path.join(build, "subletd"), "--dir", sockets, "--config", path], env=env) as daemon:

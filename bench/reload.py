@@ -93,7 +93,8 @@ def main():
         if given.pods:
             with open(os.path.join(sockets, "conf.d", "50-kubernetes.conf"), "w", encoding="ascii") as f:
                 f.writelines(pods(given.classes))
-        with subprocess.Popen([os.path.join(given.build, "subletd"), "--dir", sockets, "--config", path]) as daemon:
+        with subprocess.Popen([os.path.join(given.build, "subletd"), "--dir", sockets, "--config", path],
+                              env=os.environ | {"XDG_STATE_HOME": root}) as daemon:
             control = os.path.join(sockets, "control.sock")
             while not os.path.exists(control) and daemon.poll() is None:
                 time.sleep(0.01)

@@ -236,6 +236,9 @@ examples() {
 		.TP
 		.I /run/sublet/conf.d/*.conf
 		In the daemon's own directory: files of a device plugin and of Slurm's plugin, which are read last.
+		.TP
+		.IR /var/lib/subletd , " $XDG_STATE_HOME/sublet"
+		The last good configuration, which holds while the files have a mistake; the second one is of any daemon but the machine's.
 	END
         cat <<-END
 		.TP

@@ -18,6 +18,7 @@ static void print_restart(const json_t *keys)
 int reload_main(const struct cli_command *self, int argc, char **argv)
 {
         struct target target = {0};
+        const char *wrong;
         json_t *answer;
         json_int_t n;
         int words, r;
@@ -30,6 +31,12 @@ int reload_main(const struct cli_command *self, int argc, char **argv)
         r = control_order(&target, json_pack("{ss}", "order", "reload"), &answer);
         if (r != CLI_OK)
                 return r;
+        wrong = json_string_value(json_object_get(answer, "wrong"));
+        if (wrong) {
+                r = cli_fail(CLI_FAILED, "%s", wrong);
+                json_decref(answer);
+                return r;
+        }
         n = json_integer_value(json_object_get(answer, "classes"));
         (void)printf("reloaded: %lld class%s\n", (long long)n, n == 1 ? "" : "es");
         print_restart(json_object_get(answer, "restart"));

@@ -273,6 +273,20 @@ void status_view_explain(FILE *out)
         (void)fprintf(out, "  %-9s  %s\n", "paused", "it stands still until sublet resume");
 }
 
+/* Says what is wrong with the daemon's configuration, if anything is. */
+static void print_configuration(const json_t *status, FILE *out)
+{
+        const json_t *c = json_object_get(status, "configuration");
+        const bool none = strcmp(figure_string(c, "state"), "none") == 0;
+        const json_t *error = json_object_get(c, "error");
+
+        if (!none && strcmp(figure_string(c, "state"), "last_good") != 0)
+                return;
+        (void)fprintf(out, "configuration: %s\n  %s until it is corrected; then: sublet reload\n",
+                      json_is_string(error) ? json_string_value(error) : "it has a mistake",
+                      none ? "no program gets a turn" : "the last good configuration holds");
+}
+
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out)
 {
         const json_t *gpus = json_object_get(status, "gpus"), *gpu;
@@ -290,6 +304,7 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
         if (json_integer_value(json_object_get(host, "pool")) > 0)
                 (void)fprintf(out, ", %s in host pools", size_of(host, "pool", a));
         (void)fputc('\n', out);
+        print_configuration(status, out);
         json_array_foreach (gpus, i, gpu) {
                 size_t n;
                 json_t **clients = chosen(gpu, view->pid, &n);

@@ -31,7 +31,7 @@ struct options {
         struct sources sources;
         const char *config_path, *dir, *group, *linger;
         char resource_config[CONFIG_PATH_MAX];
-        bool private, shared;
+        bool private, shared, check;
         char error[CONFIG_ERROR_MAX];
 };
 
@@ -110,6 +110,10 @@ static const struct option_row rows[] = {
          options_set_true, AT(shared), NULL},
         {"group", "GROUP", "with --shared: only the members of this group (name or number)",
          set_any_text, AT(group), NULL},
+        {"check", NULL,
+         "read the configuration that the other options name, say\n"
+         "what is wrong with it, and start nothing",
+         options_set_true, AT(check), NULL},
 };
 
 static void print_variables(void)
@@ -143,13 +147,15 @@ static void print_help(const struct options_table *t)
         (void)printf("\nWhat people call a Kubernetes pod, under [pod UID]:\n");
         classes_print_pod_help(stdout);
         print_variables();
-        (void)printf("\nExit status: 0 stopped, 1 failed or already served, 2 bad usage.\n");
+        (void)printf("\nExit status: 0 stopped, 1 failed or already served, 2 bad usage;\n"
+                     "with --check: 0 good, 1 a file cannot be read, 2 a mistake.\n");
 }
 
 static const struct options_table table = {"subletd", rows, ARRAY_SIZE(rows), 23, print_help};
 
-/* Reads the files, and the options of the command line over them. dir: the daemon's own. */
-static int load_config(struct options *o, const char *dir, bool system)
+/* Finds the files whose settings count, below the options of the command line. dir: the daemon's
+ * own. */
+static int find_files(struct options *o, const char *dir, bool system)
 {
         enum sources_of whose = o->private || geteuid() != 0 ? SOURCES_USER : SOURCES_NONE;
         int r;
@@ -157,12 +163,28 @@ static int load_config(struct options *o, const char *dir, bool system)
         o->sources.shared = o->shared;
         r = sources_choose(&o->sources, o->config_path, system ? SOURCES_SYSTEM : whose, o->error);
         if (r == 0)
-                r = sources_in(&o->sources, dir);
-        if (r == 0)
-                r = sources_read_first(&o->sources, &o->config, o->error);
-        if (r > 0)
-                log_error("%s; the daemon starts without its folder conf.d", o->error);
+                r = sources_in(&o->sources, dir, system);
         return r < 0 ? options_fail(&table, "%s", o->error) : 0;
+}
+
+/* --check. Not everybody may look into conf.d: then the other files count, and the daemon itself
+ * tells what is wrong there. */
+static int check(struct options *o)
+{
+        char folder[PATHS_DIR_MAX + sizeof("/" PATHS_CONFIG)];
+        int r;
+
+        (void)snprintf(folder, sizeof(folder), "%.*s/" PATHS_CONFIG, PATHS_DIR_MAX, o->sources.dir);
+        if (access(folder, R_OK | X_OK) < 0 && errno == EACCES)
+                o->sources.dir[0] = '\0';
+        o->sources.kept.folder[0] = '\0'; /* the files count, not what would hold in their place */
+        r = sources_read(&o->sources, &o->config);
+        if (r >= 0)
+                config_free(&o->config);
+        if (!o->sources.error[0])
+                return EXIT_SUCCESS;
+        (void)options_fail(&table, "%s", o->sources.error);
+        return r == -EACCES ? EXIT_FAILURE : OPTIONS_EXIT_USAGE;
 }
 
 /* Parses a group's number, for groups that have no name on this machine. */
@@ -231,7 +253,10 @@ static int serve(struct options *o, const struct place_options *where)
         }
         log_form_open();
         history = ring_new();
-        r = server_run(&o->config, &o->sources, &place, history, false);
+        do {
+                sources_read_first(&o->sources, &o->config);
+                r = server_run(&o->config, &o->sources, &place, history, false);
+        } while (r == SERVER_AFRESH);
         ring_free(history);
         if (r >= 0)
                 place_keep(&place, "");
@@ -242,8 +267,12 @@ static int serve(struct options *o, const struct place_options *where)
 static int serve_private(struct options *o, const struct place_options *where)
 {
         char error[PLACE_ERROR_MAX];
-        int r = private_start(&o->config, &o->sources, where, error);
+        int r;
 
+        sources_read_first(&o->sources, &o->config);
+        if (o->sources.error[0]) /* the program that starts the daemon has no other log */
+                (void)fprintf(stderr, "subletd: %s\n", o->sources.error);
+        r = private_start(&o->config, &o->sources, where, error);
         if (r == 0)
                 return EXIT_SUCCESS;
         (void)fprintf(stderr, "subletd: %s\n", error);
@@ -274,9 +303,9 @@ int main(int argc, char *argv[])
         if (!r)
                 r = find_group(&o, &where.group);
         if (!r)
-                r = load_config(&o, dir, system);
-        if (r)
-                return r;
+                r = find_files(&o, dir, system);
+        if (r || o.check)
+                return r ? r : check(&o);
         where.dir = dir;
         where.shared = o.shared;
         return o.private ? serve_private(&o, &where) : serve(&o, &where);

@@ -35,8 +35,8 @@
 
 /* ---- the worker ---- */
 
-static pid_t start_worker(const struct config *config, const struct sources *sources,
-                          struct place *place, struct ring *history)
+static pid_t start_worker(const struct config *config, struct sources *sources, struct place *place,
+                          struct ring *history)
 {
         pid_t parent = getpid(), pid = fork();
         int r;
@@ -91,21 +91,20 @@ static bool pause_for(uint64_t ns, const sigset_t *signals)
         return is_order_to_leave(sig);
 }
 
-/* Reads the settings for the next worker. After an error the last good ones stay. */
-static void read_again(struct config *config, const struct sources *sources)
+/* Reads the settings for the next worker, which says what is wrong with them. What the worker
+ * before it accepted is on disk; if it is not, the settings with which that worker began stay. */
+static void read_again(struct config *config, struct sources *sources)
 {
-        char error[CONFIG_ERROR_MAX];
         struct config next;
 
-        if (sources_read(sources, &next, error) < 0) {
-                log_error("%s; the next worker has the settings of the one before", error);
+        sources_forget(sources);
+        if (sources_read(sources, &next) < 0)
                 return;
-        }
         config_free(config);
         *config = next;
 }
 
-static void supervise(struct config *config, const struct sources *sources, struct place *place)
+static void supervise(struct config *config, struct sources *sources, struct place *place)
 {
         struct ring *history = ring_new(); /* the next worker finds what the last one has written */
         unsigned failures = 0;
@@ -124,6 +123,10 @@ static void supervise(struct config *config, const struct sources *sources, stru
                 status = await_worker(worker, &signals);
                 if (WIFEXITED(status) && WEXITSTATUS(status) == SERVER_STOPPED)
                         return;
+                if (WIFEXITED(status) && WEXITSTATUS(status) == SERVER_AFRESH) {
+                        read_again(config, sources);
+                        continue;
+                }
                 if (WIFEXITED(status) && WEXITSTATUS(status) == SERVER_LONELY) {
                         if (!somebody_waits(place))
                                 return;
@@ -264,8 +267,8 @@ static int open_or_find(const struct place_options *o, struct place *ret,
         }
 }
 
-int private_start(struct config *config, const struct sources *sources,
-                  const struct place_options *o, char error[static PLACE_ERROR_MAX])
+int private_start(struct config *config, struct sources *sources, const struct place_options *o,
+                  char error[static PLACE_ERROR_MAX])
 {
         struct place place = PLACE_INIT;
         int ready[2];

@@ -11,8 +11,8 @@
 /* Serves dir in the background. Returns in the caller's process as soon as a daemon listens there:
  * 0 (also if another private daemon was faster), or -errno with a sentence in error. Each worker
  * that replaces another one reads the sources again. */
-int private_start(struct config *config, const struct sources *sources,
-                  const struct place_options *o, char error[static PLACE_ERROR_MAX]);
+int private_start(struct config *config, struct sources *sources, const struct place_options *o,
+                  char error[static PLACE_ERROR_MAX]);
 /* Shortens the log of the private daemon in this directory, if it has grown too long, by its older
  * part. For any process. */
 void private_bound_log(const char *dir);

@@ -24,6 +24,7 @@
 #include "daemon/people/hangup.h"
 #include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
+#include "daemon/setup/sources.h"
 #include "daemon/private.h"
 #include "daemon/net/mps_servers.h"
 #include "daemon/net/turns.h"
@@ -238,8 +239,7 @@ static int on_reload(sd_event_source *src, const struct signalfd_siginfo *si, vo
         char error[CONFIG_ERROR_MAX];
         struct reload done;
 
-        if (server_reload(userdata, &done, error) < 0)
-                log_error("the settings stay as they are: %s", error);
+        (void)server_reload(userdata, &done, error); /* it logs what is wrong */
         return 0;
 }
 
@@ -347,6 +347,21 @@ static void recall_settings(struct server *s)
         log_info("what was set for an earlier daemon holds");
 }
 
+/* Says in the log if the files are wrong, and keeps them if they are good. */
+static void look_at_sources(struct server *s)
+{
+        s->held = s->sources->found == SOURCES_NOTHING;
+        if (s->held)
+                log_error("%s; no program gets a turn until the file is corrected: then sublet "
+                          "reload",
+                          s->sources->error);
+        else if (s->sources->found == SOURCES_LAST_GOOD)
+                log_error("%s; the daemon goes on with the last good configuration: correct the "
+                          "file, then sublet reload",
+                          s->sources->error);
+        sources_keep(s->sources);
+}
+
 /* Programs matter more than metrics: without them, the daemon goes on. */
 static void serve_metrics(struct server *s)
 {
@@ -375,6 +390,7 @@ static int server_open(struct server *s)
         } while (s->instance == 0);
         s->started_ns = clock_now_ns();
         (void)peer_look_at_self();
+        look_at_sources(s);
         recall_settings(s);
         sc = s->config->sched;
         sc.host_budget_bytes = host_budget(s->config, promised);
@@ -445,7 +461,7 @@ static void server_close(struct server *s)
         config_free(&s->settings);
 }
 
-int server_run(const struct config *config, const struct sources *sources, struct place *place,
+int server_run(const struct config *config, struct sources *sources, struct place *place,
                struct ring *history, bool linger)
 {
         struct server *s = calloc(1, sizeof(*s));
@@ -465,7 +481,8 @@ int server_run(const struct config *config, const struct sources *sources, struc
         if (r == 0) {
                 server_arm_once(s->linger_timer, linger, config->linger_ns / NSEC_PER_USEC);
                 r = sd_event_loop(s->event);
-                (void)sd_notify(0, "STOPPING=1");
+                if (r != SERVER_AFRESH)
+                        (void)sd_notify(0, "STOPPING=1");
         }
         if (r < 0)
                 log_error("cannot run: %s", strerror(-r));

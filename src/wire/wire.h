@@ -129,6 +129,7 @@ enum wire_holder {
         WIRE_HOLDER_FOREIGN = 1 << 2,    /* foreign processes hold the memory; the pid is 0 */
         WIRE_HOLDER_PEERS = 1 << 3,      /* other daemons serve programs on this machine */
         WIRE_HOLDER_MAXIMUM = 1 << 4, /* the client has used its part of the time; the pid is 0 */
+        WIRE_HOLDER_NO_CONFIGURATION = 1 << 5, /* in place of WELCOME (docs/protocol.md) */
 };
 
 struct wire_header {

@@ -175,7 +175,7 @@ class Part:
 
     def start(self, argv, name, shared, **env):
         merged = {k: v for k, v in os.environ.items() if not k.startswith(("SUBLET_", "LD_PRELOAD"))}
-        merged["PYTHONUNBUFFERED"] = "1"
+        merged.update(PYTHONUNBUFFERED="1", XDG_STATE_HOME=os.path.join(self.root, "state"))
         if shared:
             merged.update(ALWAYS, LD_PRELOAD=os.path.join(self.build, "libsublet.so"), SUBLET_DIR=self.dir,
                           SUBLET_TRACE=self.trace, SUBLET_NAME=name, SUBLET_REQUIRE="1", SUBLET_QUIET="1")

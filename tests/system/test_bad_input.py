@@ -87,9 +87,9 @@ DAEMON_LINES = [
     (["--capacity", "-1"], ["-1"]),
     (["--capacity", "99999999999999999999GiB"], ["99999999999999999999GiB"]),
     (["--host-memory", "much"], ["much"]),
-    (["--config", "/no/such/file"], ["/no/such/file"]),
-    (["--config", "/tmp"], ["/tmp"]),
-    (["--config", ""], ["''"]),
+    (["--check", "--config", "/no/such/file"], ["/no/such/file"]),
+    (["--check", "--config", "/tmp"], ["/tmp"]),
+    (["--check", "--config", ""], ["''"]),
     (["--resource-config", "/no/such/file"], ["/no/such/file"]),
     (["--resource-config", "/tmp"], ["/tmp", "directory"]),
     (["--linger", "3s"], ["--linger", "--private"]),
@@ -123,7 +123,7 @@ def test_subletd_names_the_bad_line_of_its_configuration(world, text, names):
     path = world.path("bad.conf")
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
-    one_sentence(run(world, [SUBLETD, "--dir", world.dir, "--config", path]), 2, path, *names)
+    one_sentence(run(world, [SUBLETD, "--check", "--dir", world.dir, "--config", path]), 2, path, *names)
 
 
 def test_a_second_daemon_names_the_first_and_ends(shared):

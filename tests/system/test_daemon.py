@@ -1,12 +1,14 @@
 """subletd, driven over its real sockets by small clients. Some of the clients disobey."""
 
 import array
+import atexit
 import contextlib
 import json
 import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -47,9 +49,13 @@ def connectable(directory):
         return False
 
 
+STATE = tempfile.mkdtemp()  # where daemons keep their last good configuration
+atexit.register(shutil.rmtree, STATE, True)
+
+
 def environment(**more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SUBLET_", "XDG_"))}
-    return env | {"LC_ALL": "C", "XDG_CONFIG_HOME": "/nonexistent"} | more
+    return env | {"LC_ALL": "C", "XDG_CONFIG_HOME": "/nonexistent", "XDG_STATE_HOME": STATE} | more
 
 
 class Daemon:
@@ -839,7 +845,7 @@ def test_only_their_owner_may_use_the_sockets(daemon, place):
         (["--private=yes"], "--private"),
         (["--private", "--shared"], "--private"),
         (["--group", "no-such-group", "--shared", "--dir", "/tmp/x"], "no-such-group"),
-        (["--config", "/no/such/file"], "/no/such/file"),
+        (["--check", "--config", "/no/such/file"], "/no/such/file"),
         (["--dir", "/no/such/parent/dir"], "/no/such/parent/dir"),
         (["--dir", "/tmp/" + "long" * 40], "too long"),
     ],
@@ -867,7 +873,7 @@ def test_bad_usage_gets_one_sentence_and_status_2(options, names):
 def test_a_bad_configuration_names_file_and_line(place, tmp_path, text, where, names):
     conf = tmp_path / "x.conf"
     conf.write_text(text)
-    result = run("--dir", place, "--config", str(conf))
+    result = run("--check", "--dir", place, "--config", str(conf))
     assert result.returncode == 2
     assert f"{conf}:{where}:" in result.stderr and names in result.stderr
 

@@ -223,7 +223,7 @@ def test_another_user_who_gets_to_the_unix_socket_is_sent_away(world, served):
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9871", "[::]:9871", "10.1.2.3:9871"])
 def test_an_address_that_other_machines_reach_is_refused(world, address):
-    refused = world.start_daemon(config={"metrics": address}, wait=False)
+    refused = world.start_daemon("--check", config={"metrics": address}, wait=False)
     assert refused.wait() == 2
     (line,) = refused.err().splitlines()
     assert f'"{address}" can be reached from other machines: write 127.0.0.1:PORT' in line and ":2:" in line

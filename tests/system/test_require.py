@@ -37,8 +37,8 @@ class Machine:
         return self.world.program(*argv, before=self.before, **env)
 
     def daemon(self, *args):
-        """Runs subletd until it ends, and returns its stderr."""
-        done = subprocess.run([*self.before, f"{BUILD}/subletd", "--dir", self.world.dir, *args], env=self.world.env, text=True,
+        """Lets subletd read its configuration, and returns its stderr."""
+        done = subprocess.run([*self.before, f"{BUILD}/subletd", "--check", "--dir", self.world.dir, *args], env=self.world.env, text=True,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
         assert done.returncode == 2, done
         return done.stderr

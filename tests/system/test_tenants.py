@@ -128,7 +128,7 @@ def test_a_cgroup_with_the_name_of_a_pod_elsewhere_is_no_pod(machine, tenants):
     beside.finish()
 
 
-def test_a_refused_file_changes_nothing_and_a_daemon_starts_without_it(machine, tenants):
+def test_a_refused_file_changes_nothing_and_holds_all_programs_of_the_next_daemon(machine, tenants):
     machine.start_daemon()
     tell(machine, told(tenants, a="minimum = 60%", b="memory_cap = 8MiB"))
     wrong = tell(machine, told(tenants, a="minimum = 60%", b="minimum = 40%"))
@@ -140,7 +140,7 @@ def test_a_refused_file_changes_nothing_and_a_daemon_starts_without_it(machine, 
     machine.sublet("stop")
     machine.daemon.wait()
     daemon = machine.start_daemon()
-    assert "the daemon starts without its folder conf.d" in daemon.err() and "the minima" in daemon.err()
+    assert "no program gets a turn until the file is corrected" in daemon.err() and "the minima" in daemon.err()
     assert tell(machine, told(tenants, a="minimum = 60%"))["classes"] == 1
     machine.sublet("stop")
     daemon.wait()

@@ -295,6 +295,7 @@ class World:
             # The library stores in this folder on which drivers and GPUs freezing works.
             "XDG_CACHE_HOME": self.path("cache"),
             "XDG_CONFIG_HOME": self.path("config"),
+            "XDG_STATE_HOME": self.path("state"),
         })
         if "SUBLET_FREEZE" in os.environ:  # makes all tests run in another mode than the default
             self.env["SUBLET_FREEZE"] = os.environ["SUBLET_FREEZE"]

@@ -442,6 +442,14 @@ static void put(const char *name, const char *text)
         assert_int_equal(fclose(file), 0);
 }
 
+static int remove_path(const char *name)
+{
+        char path[96];
+
+        (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+        return unlink(path);
+}
+
 static void drop_ins_override_by_name_and_the_command_line_overrides_them(void **state)
 {
         char path[64], folder[64], link_path[80];
@@ -464,8 +472,8 @@ static void drop_ins_override_by_name_and_the_command_line_overrides_them(void *
         assert_int_equal(sources_choose(&s, path, SOURCES_NONE, error), 0);
         assert_int_equal(sources_override(&s, "quantum", "soon", error), -EINVAL);
         assert_int_equal(sources_override(&s, "host_memory", "5GiB", error), 0);
-        if (sources_read(&s, &c, error) < 0)
-                fail_msg("%s", error);
+        if (sources_read(&s, &c) < 0)
+                fail_msg("%s", s.error);
         assert_int_equal(c.sched.grace_ns, NSEC_PER_SEC);
         assert_int_equal(c.sched.patience_ns, 2 * NSEC_PER_SEC);
         assert_int_equal(c.linger_ns, 3 * NSEC_PER_SEC);
@@ -474,8 +482,9 @@ static void drop_ins_override_by_name_and_the_command_line_overrides_them(void *
 
         s.shared = true;
         assert_int_equal(chmod(path, 0666), 0);
-        assert_int_equal(sources_read(&s, &c, error), -EPERM);
-        assert_non_null(strstr(error, "chmod o-w"));
+        sources_forget(&s);
+        assert_int_equal(sources_read(&s, &c), -EPERM);
+        assert_non_null(strstr(s.error, "chmod o-w"));
         free(s.overrides);
 }
 
@@ -492,14 +501,14 @@ static void programs_write_the_last_files_into_the_daemons_own_folder(void **sta
         (void)snprintf(file, sizeof(file), "%s/50-a.conf", folder);
         put("s.conf", "[daemon]\ngrace = 1s\nlinger = 1s\n");
         assert_int_equal(sources_choose(&s, path, SOURCES_NONE, error), 0);
-        assert_int_equal(sources_in(&s, dir), 0);
+        assert_int_equal(sources_in(&s, dir, false), 0);
         assert_int_equal(sources_override(&s, "linger", "3s", error), 0);
-        assert_int_equal(sources_read(&s, &c, error), 0); /* there is no folder yet */
+        assert_int_equal(sources_read(&s, &c), 0); /* there is no folder yet */
         config_free(&c);
         assert_int_equal(mkdir(folder, 0755), 0);
         put("conf.d/50-a.conf", "[daemon]\ngrace = 2s\nlinger = 2s\n[class a]\npod = " POD_A "\n");
         put("conf.d/.60-b.conf", "not read");
-        assert_int_equal(sources_read(&s, &c, error), 0);
+        assert_int_equal(sources_read(&s, &c), 0);
         assert_int_equal(c.sched.grace_ns, 2 * NSEC_PER_SEC);
         assert_int_equal(c.linger_ns, 3 * NSEC_PER_SEC);
         assert_string_equal(class_in(&c, 0, TENANT_POD, POD_A), "a");
@@ -507,26 +516,102 @@ static void programs_write_the_last_files_into_the_daemons_own_folder(void **sta
 
         /* nobody else may have written there, whoever the daemon serves */
         assert_int_equal(chmod(folder, 0777), 0);
-        assert_int_equal(sources_read(&s, &c, error), -EPERM);
+        assert_int_equal(sources_read(&s, &c), -EPERM);
         assert_int_equal(chmod(folder, 0755), 0);
         assert_int_equal(chmod(file, 0666), 0);
-        assert_int_equal(sources_read(&s, &c, error), -EPERM);
-        assert_int_equal(sources_read_first(&s, &c, error), 1);
-        assert_non_null(strstr(error, "chmod o-w"));
-        assert_int_equal(c.sched.grace_ns, NSEC_PER_SEC);
-        config_free(&c);
+        assert_int_equal(sources_read(&s, &c), -EPERM);
+        assert_non_null(strstr(s.error, "chmod o-w"));
+        assert_false(s.programs_good);
         if (getuid() == 0) {
                 assert_int_equal(chmod(file, 0644), 0);
                 assert_int_equal(chown(file, 4242, 4242), 0);
-                assert_int_equal(sources_read(&s, &c, error), -EPERM);
+                assert_int_equal(sources_read(&s, &c), -EPERM);
                 assert_int_equal(chown(file, 0, 0), 0);
                 assert_int_equal(chown(folder, 4242, 4242), 0);
-                assert_int_equal(sources_read(&s, &c, error), -EPERM);
+                assert_int_equal(sources_read(&s, &c), -EPERM);
         }
-        /* what is wrong in the other files keeps the daemon from starting */
-        put("s.conf", "nonsense\n");
-        assert_int_equal(sources_read_first(&s, &c, error), -EINVAL);
+        assert_int_equal(s.found, SOURCES_LAST_GOOD);
+        sources_forget(&s);
         free(s.overrides);
+}
+
+static void the_owners_last_good_files_hold_with_what_programs_write(void **state)
+{
+        char path[64], folder[64];
+        struct sources s = {0};
+        struct config c;
+
+        (void)strcpy(dir, "/tmp/sublet-classes-XXXXXX");
+        assert_non_null(mkdtemp(dir));
+        (void)snprintf(path, sizeof(path), "%s/s.conf", dir);
+        (void)snprintf(folder, sizeof(folder), "%s/conf.d", dir);
+        assert_int_equal(mkdir(folder, 0700), 0);
+        assert_int_equal(setenv("XDG_STATE_HOME", dir, 1), 0);
+        put("s.conf", "[daemon]\ngrace = 1s\n");
+        assert_int_equal(sources_choose(&s, path, SOURCES_NONE, error), 0);
+        assert_int_equal(sources_in(&s, dir, false), 0);
+        assert_int_equal(sources_read(&s, &c), 0);
+        config_free(&c);
+        sources_keep(&s);
+
+        put("s.conf", "[daemon]\nlinger = 7s\ngrace = soon\n");
+        put("conf.d/50-a.conf", "[class a]\npod = " POD_A "\n");
+        sources_forget(&s); /* the next daemon finds it on disk */
+        sources_read_first(&s, &c);
+        assert_int_equal(s.found, SOURCES_LAST_GOOD);
+        assert_true(s.programs_good);
+        assert_non_null(strstr(s.error, "s.conf:3: malformed duration"));
+        assert_int_equal(c.sched.grace_ns, NSEC_PER_SEC);
+        assert_int_equal(c.linger_ns, 30 * NSEC_PER_SEC); /* no part of the wrong file */
+        assert_string_equal(class_in(&c, 0, TENANT_POD, POD_A), "a");
+        config_free(&c);
+
+        /* nothing is good with this file of a program's, and no program may run without its class
+         */
+        put("conf.d/50-a.conf", "[class a]\nnonsense = 1\n");
+        sources_read_first(&s, &c);
+        assert_int_equal(s.found, SOURCES_NOTHING);
+        assert_false(s.programs_good);
+        config_free(&c);
+
+        /* without a file of the owner's there is nothing to keep */
+        assert_int_equal(remove_path("conf.d/50-a.conf"), 0);
+        assert_int_equal(remove_path("s.conf"), 0);
+        s.named = false;
+        assert_int_equal(sources_read(&s, &c), 0);
+        config_free(&c);
+        sources_keep(&s);
+        sources_forget(&s);
+        put("s.conf", "nonsense\n");
+        sources_read_first(&s, &c);
+        assert_int_equal(s.found, SOURCES_NOTHING);
+        config_free(&c);
+        sources_forget(&s);
+}
+
+static void what_was_packed_is_unpacked_whole_or_not_at_all(void **state)
+{
+        struct text list[] = {{TEXT_SETTINGS, (char *)"/a b\n", (char *)"x\0y", 3},
+                              {TEXT_RESOURCES, (char *)"", (char *)"", 0}};
+        const struct texts t = {list, 2};
+        _cleanup_free_ char *bytes = NULL;
+        struct texts back = {0};
+        size_t n;
+
+        bytes = texts_pack(&t, &n);
+        assert_non_null(bytes);
+        for (size_t part = 0; part < n; part++)
+                assert_int_equal(texts_unpack(bytes, part, &back), -EBADMSG);
+        assert_int_equal(texts_unpack(bytes, n, &back), 0);
+        assert_int_equal(back.n, 2);
+        assert_string_equal(back.list[0].name, "/a b\n");
+        assert_int_equal(back.list[0].n, 3);
+        assert_memory_equal(back.list[0].bytes, "x\0y", 3);
+        assert_non_null(texts_find(&back, TEXT_RESOURCES, ""));
+        assert_null(texts_find(&back, TEXT_SETTINGS, ""));
+        texts_free(&back);
+        assert_int_equal(texts_unpack("0 18446744073709551615 2\n\nend\n", 32, &back), -EBADMSG);
+        assert_int_equal(texts_unpack("0 1 99\na\nend\n", 13, &back), -EBADMSG);
 }
 
 static int remove_dir(void **state)
@@ -612,6 +697,9 @@ int main(void)
                         drop_ins_override_by_name_and_the_command_line_overrides_them, remove_dir),
                 cmocka_unit_test_teardown(programs_write_the_last_files_into_the_daemons_own_folder,
                                           remove_dir),
+                cmocka_unit_test_teardown(the_owners_last_good_files_hold_with_what_programs_write,
+                                          remove_dir),
+                cmocka_unit_test(what_was_packed_is_unpacked_whole_or_not_at_all),
                 cmocka_unit_test(the_users_own_file_is_read_only_from_the_users_own_folder),
                 cmocka_unit_test(the_sample_has_every_key_with_a_good_value),
         };

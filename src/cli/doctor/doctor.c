@@ -1,7 +1,6 @@
 /* doctor.c: sublet doctor. Owns the findings and the advice. Must never change anything, nor start
  * a daemon. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -10,7 +9,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ask/ask.h"
@@ -21,8 +19,10 @@
 #include "base/settings.h"
 #include "cli/commands.h"
 #include "cli/control.h"
+#include "cli/doctor/doctor_configuration.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli/doctor/doctor_freeze.h"
+#include "cli/doctor/doctor_line.h"
 #include "cli/doctor/doctor_processes.h"
 #include "cli/doctor/finding.h"
 #include "cli/parts.h"
@@ -198,36 +198,13 @@ static unsigned look_at_driver(int simulated, const char *folder)
         return usable;
 }
 
-/* Runs `command --version` with preload in LD_PRELOAD and reads the first line that it prints, to
- * stdout or stderr. 0 or -errno. */
+/* Reads what `command --version` prints. 0 or -errno. */
 static int ask_version(const char *command, const char *preload, char *ret, size_t n)
 {
-        int ends[2];
-        ssize_t got = 0, more;
-        pid_t child;
+        const char *const argv[] = {command, "--version", NULL};
+        int r = line_of(argv, preload, ret, n);
 
-        if (pipe2(ends, O_CLOEXEC) < 0)
-                return -errno;
-        child = fork();
-        if (child == 0) {
-                (void)dup2(ends[1], STDOUT_FILENO);
-                (void)dup2(ends[1], STDERR_FILENO);
-                if (preload)
-                        (void)setenv("LD_PRELOAD", preload, 1);
-                (void)execl(command, command, "--version", (char *)NULL);
-                _exit(CLI_NO_EXECUTE);
-        }
-        (void)close(ends[1]);
-        while (child > 0 && (size_t)got + 1 < n &&
-               (more = read(ends[0], ret + got, n - 1 - (size_t)got)) > 0)
-                got += more;
-        (void)close(ends[0]);
-        if (child < 0)
-                return -EAGAIN;
-        (void)waitpid(child, NULL, 0);
-        ret[got] = 0;
-        ret[strcspn(ret, "\n")] = 0;
-        return 0;
+        return r < 0 ? r : 0;
 }
 
 /* Reports on the library and the daemon. False: programs cannot load the library. */
@@ -508,19 +485,20 @@ static void look_at_others(const char *dir)
         }
 }
 
-static void look_at_daemon(const struct target *target)
+/* False: the daemon's configuration has a mistake. */
+static bool look_at_daemon(const struct target *target)
 {
         json_t *answer = NULL, *order;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
         const char *version;
-        bool on_demand;
+        bool on_demand, good;
         int r;
 
         if (target_dir(target, dir, &kind) != CLI_OK) {
                 print_finding(FAIL, "the daemon's directory cannot be used (see above)");
                 print_remedy("choose another one");
-                return;
+                return true;
         }
         r = paths_check_private(dir, getuid());
         if (kind == PATHS_PRIVATE && r < 0 && r != -ENOENT) {
@@ -528,7 +506,7 @@ static void look_at_daemon(const struct target *target)
                               r == -EPERM ? "somebody else owns it" : strerror(-r));
                 print_remedy("%s", r == -EACCES ? "chmod 700 it"
                                                 : "remove it, or set SUBLET_DIR to another one");
-                return;
+                return true;
         }
         on_demand = kind == PATHS_PRIVATE ||
                     (kind == PATHS_NAMED && (r == 0 || (r == -ENOENT && !target->daemon)));
@@ -543,7 +521,7 @@ static void look_at_daemon(const struct target *target)
         json_decref(order);
         if (r < 0) {
                 judge_absent_daemon(r, kind, on_demand);
-                return;
+                return configuration_look(dir, on_demand, NULL);
         }
         version = json_string_value(json_object_get(answer, "version"));
         if (version && strcmp(version, SUBLET_VERSION) == 0) {
@@ -554,8 +532,10 @@ static void look_at_daemon(const struct target *target)
                 print_remedy("sublet stop; the next program starts a new one");
         }
         judge_limit(json_string_value(json_object_get(answer, "freeze")));
+        good = configuration_look(dir, kind == PATHS_PRIVATE, answer);
         processes_stopped(answer);
         json_decref(answer);
+        return good;
 }
 
 /* Returns the number after the text `before` at the start of a line; -1: no such line, or no number
@@ -670,6 +650,7 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         struct target target = {0};
         unsigned gpus;
         int words, r;
+        bool good;
 
         (void)freeze_try(argc, argv);
         leave_preload(argv);
@@ -688,9 +669,9 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
                          gpus);
         look_at_runtime_dir();
         look_at_variables();
-        look_at_daemon(&target);
+        good = look_at_daemon(&target);
         processes_look(folder, target.simulated);
         look_at_host_memory();
         (void)puts(verdict());
-        return finding_worst() == FAIL ? CLI_FAILED : CLI_OK;
+        return finding_worst() == FAIL || !good ? CLI_FAILED : CLI_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/macros.h"
 #include "daemon/lend/host_pool.h"
 #include "daemon/metrics/tally.h"
+#include "daemon/setup/sources.h"
 #include "daemon/state/client.h"
 
 static void add_number(struct labels *l, const char *name, uint64_t number)
@@ -80,6 +81,7 @@ static void add_daemon(struct exposition *e, const struct server *s)
         exposition_add(e, METRIC_HOST_POOL, &l, host_pools_held(s));
         exposition_add(e, METRIC_HOST_POOL_LIMIT, &l, s->config->host_pool_bytes);
         exposition_add(e, METRIC_MPS, &l, s->n_mps);
+        exposition_add(e, METRIC_CONFIGURATION, &l, s->sources->found == SOURCES_GOOD);
         sched_transitions(s->sched, &t);
         for (unsigned i = 0; i < SCHED_FLAGS; i++)
                 exposition_add_with(e, METRIC_FLAGS, &l, "flag", sched_flag_name(i), t.set[i]);

@@ -80,6 +80,18 @@ static void find_container(struct client *c)
                 container_of_cgroup(cgroup, &c->container);
 }
 
+/* Without a configuration no program gets a turn or memory. The client waits for its WELCOME, and
+ * can tell its user why. It connects again when the daemon has a configuration. */
+static int hold(struct client *c)
+{
+        struct wire_message m = {.header = {WIRE_HOLDER, WIRE_NO_GPU, 0}};
+
+        m.HOLDER.flags = WIRE_HOLDER_NO_CONFIGURATION;
+        client_send(c, &m);
+        log_info("client %d (%s) waits: there is no good configuration", (int)c->peer.pid, c->name);
+        return 0;
+}
+
 static int on_hello(struct client *c, const struct wire_message *m)
 {
         static const char *const kinds[] = {
@@ -100,6 +112,8 @@ static int on_hello(struct client *c, const struct wire_message *m)
                 return -EPROTONOSUPPORT;
         }
         c->greeted = true;
+        if (c->server->held)
+                return hold(c);
         find_container(c);
         entitlement_greeted(c, (int32_t)m->HELLO.priority);
         log_info("client %d (%s), user %u%s%s, release %s", (int)c->peer.pid, c->name,
@@ -712,7 +726,7 @@ static bool in_scope(const struct client *c, const struct wire_message *m)
                 return !c->greeted;
         case WIRE_SCOPE_PROCESS:
         case WIRE_SCOPE_NEW_GPU:
-                return c->greeted;
+                return c->greeted && !c->server->held;
         case WIRE_SCOPE_ANY_GPU:
                 return c->id != 0;
         case WIRE_SCOPE_GPU:

@@ -36,6 +36,7 @@
 #include "daemon/orders/status.h"
 #include "daemon/orders/trace.h"
 #include "daemon/queue/submit.h"
+#include "daemon/setup/sources.h"
 
 #define ORDER_MAX       4096
 #define CONNECTIONS_MAX 32
@@ -73,6 +74,7 @@ static json_t *order_status(struct server *s, json_t *order, const struct peer *
 static json_t *order_reload(struct server *s, json_t *order, const struct peer *peer)
 {
         char error[CONFIG_ERROR_MAX], who[HISTORY_WHO_MAX];
+        const char *wrong = s->sources->error;
         struct reload done;
         json_t *restart;
 
@@ -83,7 +85,8 @@ static json_t *order_reload(struct server *s, json_t *order, const struct peer *
         restart = json_array();
         for (unsigned i = 0; i < done.n_at_start; i++)
                 (void)json_array_append_new(restart, json_string(done.at_start[i]));
-        return json_pack("{s:i, s:o}", "classes", (int)s->config->classes.n, "restart", restart);
+        return json_pack("{s:i, s:o, s:s*}", "classes", (int)done.n_classes, "restart", restart,
+                         "wrong", wrong[0] ? wrong : NULL);
 }
 
 static json_t *order_stop(struct server *s, json_t *order, const struct peer *peer)

@@ -142,25 +142,46 @@ static void log_done(const struct server *s, const struct reload *done)
                 log_warning("restart the daemon for new values of: %s", keys);
 }
 
-int server_reload(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX])
+/* Programs for clusters order a reload for each job, so the same mistake is told once. */
+static void log_trouble(const struct sources *sources, const char *before)
+{
+        if (sources->error[0] && strcmp(sources->error, before) != 0)
+                log_error("the settings stay as they are: %s", sources->error);
+}
+
+/* The daemon has no configuration yet. It begins again with the first one, because some keys take
+ * effect only at a start. Until then, what programs wrote for their tenants waits with them. */
+static int reload_held(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX])
+{
+        struct config first;
+        int r = sources_read(s->sources, &first);
+
+        (void)snprintf(error, CONFIG_ERROR_MAX, "%s", s->sources->error);
+        if (r < 0)
+                return s->sources->programs_good ? 0 : r;
+        ret->n_classes = first.classes.n;
+        config_free(&first);
+        log_info("the configuration can be used now: the daemon begins with it");
+        server_stop(s, SERVER_AFRESH);
+        return 0;
+}
+
+/* Puts in force what was read. */
+static int take(struct server *s, struct config *next, struct reload *ret,
+                char error[static CONFIG_ERROR_MAX])
 {
         struct classes old = s->settings.classes;
-        struct config next, files;
-        int r = sources_read(s->sources, &next, error);
+        struct config files;
+        int r;
 
+        config_keep_at_start(next, &s->settings, note_at_start, ret);
+        files = *next;
+        config_keep_orders(next, s->config, &s->files);
+        r = config_check(next, s->sources->shared, "sublet set", error);
+        if (r == 0)
+                r = apply(s, next, error);
         if (r < 0)
                 return r;
-        *ret = (struct reload){0};
-        config_keep_at_start(&next, &s->settings, note_at_start, ret);
-        files = next;
-        config_keep_orders(&next, s->config, &s->files);
-        r = config_check(&next, s->sources->shared, "sublet set", error);
-        if (r == 0)
-                r = apply(s, &next, error);
-        if (r < 0) {
-                config_free(&next);
-                return r;
-        }
         s->files = files;
         entitlement_number(s, &old);
         tally_settle_all(s);
@@ -168,6 +189,39 @@ int server_reload(struct server *s, struct reload *ret, char error[static CONFIG
         tally_keep_classes(s);
         classes_free(&old);
         keep_settings(s);
-        log_done(s, ret);
+        ret->n_classes = s->config->classes.n;
+        if (!s->sources->error[0])
+                log_done(s, ret);
         return 0;
+}
+
+static int reload_running(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX])
+{
+        struct config next;
+        int r = sources_read(s->sources, &next);
+
+        if (r < 0) {
+                (void)snprintf(error, CONFIG_ERROR_MAX, "%s", s->sources->error);
+                return r;
+        }
+        r = take(s, &next, ret, error);
+        if (r < 0) {
+                config_free(&next);
+                sources_refuse(s->sources, error);
+                return r;
+        }
+        sources_keep(s->sources);
+        return 0;
+}
+
+int server_reload(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX])
+{
+        char before[CONFIG_ERROR_MAX];
+        int r;
+
+        *ret = (struct reload){0};
+        (void)snprintf(before, sizeof(before), "%s", s->sources->error);
+        r = s->held ? reload_held(s, ret, error) : reload_running(s, ret, error);
+        log_trouble(s->sources, before);
+        return r;
 }

@@ -18,6 +18,7 @@
 #include "daemon/net/session.h"
 #include "daemon/people/process.h"
 #include "daemon/queue/submit.h"
+#include "daemon/setup/sources.h"
 
 /* Version of the answer. Raise it when a field is renamed, is removed, or gets another meaning. */
 #define STATUS_SCHEMA 1
@@ -336,6 +337,19 @@ static const char *utc_now(char text[static 32])
         return text;
 }
 
+/* What the files say is for people of this machine: who is in a pod or a container learns only
+ * whether the configuration is good. */
+static json_t *configuration_json(const struct sources *from, const struct peer *viewer)
+{
+        static const char *const found[] = {[SOURCES_NOTHING] = "none",
+                                            [SOURCES_LAST_GOOD] = "last_good",
+                                            [SOURCES_GOOD] = "good"};
+        const bool told = viewer->trusted || (viewer->outside && viewer->tenant.kind != TENANT_POD);
+
+        return json_pack("{s:s, s:o, s:o}", "state", found[from->found], "error",
+                         text_if(told ? from->error : ""), "file", text_if(told ? from->file : ""));
+}
+
 json_t *status_json(struct server *s, const struct peer *viewer)
 {
         const uint64_t now = clock_now_ns();
@@ -351,15 +365,16 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         }
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
-        return json_pack("{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o}, s:o, s:o}",
-                         "schema", STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION,
-                         "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
-                         sched_mode_name(s->config->sched.mode), "quantum",
-                         s->config->sched.quantum_ns
-                                 ? json_real(seconds(s->config->sched.quantum_ns))
-                                 : json_string("auto"),
-                         "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
-                         bytes(s->host_budget_bytes), "committed",
-                         bytes(sched_beyond_cards(s->sched) + s->host_mapped), "pool",
-                         bytes(host_pools_held(s)), "gpus", list, "jobs", submit_json(s, viewer));
+        return json_pack(
+                "{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o}, s:o, s:o, s:o}",
+                "schema", STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION,
+                "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
+                sched_mode_name(s->config->sched.mode), "quantum",
+                s->config->sched.quantum_ns ? json_real(seconds(s->config->sched.quantum_ns))
+                                            : json_string("auto"),
+                "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
+                bytes(s->host_budget_bytes), "committed",
+                bytes(sched_beyond_cards(s->sched) + s->host_mapped), "pool",
+                bytes(host_pools_held(s)), "gpus", list, "jobs", submit_json(s, viewer),
+                "configuration", configuration_json(s->sources, viewer));
 }

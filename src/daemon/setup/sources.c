@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/paths.h"
 #include "daemon/setup/resource_file.h"
 
@@ -75,9 +75,13 @@ int sources_choose(struct sources *s, const char *named, enum sources_of whose,
         return r;
 }
 
-int sources_in(struct sources *s, const char *dir)
+int sources_in(struct sources *s, const char *dir, bool system)
 {
-        return sources_absolute(dir, s->dir);
+        int r = sources_absolute(dir, s->dir);
+
+        if (r == 0)
+                kept_open(&s->kept, s->dir, s->file, system);
+        return r;
 }
 
 int sources_override(struct sources *s, const char *key, const char *value,
@@ -100,54 +104,12 @@ int sources_override(struct sources *s, const char *key, const char *value,
         return 0;
 }
 
-/* ---- reading ---- */
+/* ---- the files ---- */
 
 static int fail(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX])
 {
-        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''",
-                       why ? why : strerror(-r));
+        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", path, why ? why : strerror(-r));
         return r;
-}
-
-/* Opens a file. 0; -ENOENT; -EISDIR: it is no regular file; another -errno; all with a sentence.
- * guarded: no user may have written it. */
-static int open_file(const char *path, bool guarded, FILE **ret,
-                     char error[static CONFIG_ERROR_MAX])
-{
-        /* O_NONBLOCK: opening a FIFO must not wait. */
-        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-        struct stat st;
-
-        if (fd < 0 || fstat(fd, &st) < 0)
-                return fail(path, -errno, NULL, error);
-        if (!S_ISREG(st.st_mode))
-                return fail(path, -EISDIR,
-                            S_ISDIR(st.st_mode) ? "a directory, where a file is expected"
-                                                : "not a regular file",
-                            error);
-        if (guarded && st.st_uid != 0 && st.st_uid != geteuid())
-                return fail(path, -EPERM,
-                            "another user owns it: give it to root (chown root) for a shared "
-                            "daemon",
-                            error);
-        if (guarded && (st.st_mode & S_IWOTH))
-                return fail(path, -EPERM,
-                            "every user may write it: forbid that (chmod o-w) for a shared daemon",
-                            error);
-        *ret = fdopen(fd, "r");
-        if (!*ret)
-                return fail(path, -errno, NULL, error);
-        (void)TAKE_FD(fd);
-        return 0;
-}
-
-static int read_config(const char *path, bool guarded, struct config *c,
-                       char error[static CONFIG_ERROR_MAX])
-{
-        _cleanup_fclose_ FILE *file = NULL;
-        int r = open_file(path, guarded, &file, error);
-
-        return r < 0 ? r : config_read(c, file, path, error);
 }
 
 static int is_drop_in(const struct dirent *e)
@@ -163,7 +125,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
         return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int read_folder(const char *folder, bool guarded, struct config *c,
+static int read_folder(const char *folder, bool guarded, struct texts *t,
                        char error[static CONFIG_ERROR_MAX])
 {
         char path[PATH_MAX_TMP];
@@ -176,7 +138,7 @@ static int read_folder(const char *folder, bool guarded, struct config *c,
         for (int i = 0; i < n; i++) {
                 if (r == 0) {
                         (void)snprintf(path, sizeof(path), "%s/%s", folder, found[i]->d_name);
-                        r = read_config(path, guarded, c, error);
+                        r = texts_read(t, TEXT_SETTINGS, path, guarded, error);
                         if (r == -EISDIR) /* a folder, or a link to /dev/null */
                                 r = 0;
                 }
@@ -186,22 +148,32 @@ static int read_folder(const char *folder, bool guarded, struct config *c,
         return r;
 }
 
-static int read_drop_ins(const struct sources *s, struct config *c,
-                         char error[static CONFIG_ERROR_MAX])
+/* Reads the files of the daemon's owner. */
+static int read_owners(const struct sources *s, struct texts *t,
+                       char error[static CONFIG_ERROR_MAX])
 {
         char folder[CONFIG_PATH_MAX + sizeof(DROP_INS)];
+        int r;
 
+        if (!s->file[0] && !s->named)
+                return 0;
+        r = texts_read(t, TEXT_SETTINGS, s->file, s->shared, error);
+        if (r < 0 && (r != -ENOENT || s->named))
+                return r;
         (void)snprintf(folder, sizeof(folder), "%s%s", s->file, DROP_INS);
-        return read_folder(folder, s->shared, c, error);
+        return read_folder(folder, s->shared, t, error);
 }
 
-/* The directory of a private daemon may be one in /tmp that another user has made before. So its
- * owner is checked in any case. */
-static int read_own(const struct sources *s, struct config *c, char error[static CONFIG_ERROR_MAX])
+/* Reads what programs wrote into conf.d. The directory of a private daemon may be one in /tmp that
+ * another user has made before. So its owner is checked in any case. */
+static int read_programs(const struct sources *s, struct texts *t,
+                         char error[static CONFIG_ERROR_MAX])
 {
         char folder[CONFIG_PATH_MAX + sizeof("/" PATHS_CONFIG)];
         struct stat st;
 
+        if (!s->dir[0])
+                return 0;
         (void)snprintf(folder, sizeof(folder), "%s/" PATHS_CONFIG, s->dir);
         if (lstat(folder, &st) < 0)
                 return errno == ENOENT || errno == ENOTDIR ? 0 : fail(folder, -errno, NULL, error);
@@ -212,8 +184,10 @@ static int read_own(const struct sources *s, struct config *c, char error[static
                             "other users may write it: only root's and the daemon's own user's "
                             "folder counts (chown root, chmod go-w)",
                             error);
-        return read_folder(folder, true, c, error);
+        return read_folder(folder, true, t, error);
 }
+
+/* ---- their meaning ---- */
 
 /* Programs read `require` themselves, in the machine's file alone, and obey it only if nobody but
  * root may write that file. A key that they do not obey is an error. */
@@ -239,46 +213,80 @@ static int check_require(const struct sources *s, bool of_file, const struct con
         return 0;
 }
 
-static int read_all(const struct sources *s, bool own, struct config *c,
-                    char error[static CONFIG_ERROR_MAX])
+static int take_text(struct config *c, const struct text *t, char error[static CONFIG_ERROR_MAX])
+{
+        _cleanup_fclose_ FILE *file = t->n > 0 ? fmemopen(t->bytes, t->n, "r") : NULL;
+
+        if (t->n == 0 && t->form == TEXT_SETTINGS)
+                return 0;
+        if (!file)
+                file = fopen("/dev/null", "re");
+        if (!file)
+                return fail(t->name, -errno, NULL, error);
+        return t->form == TEXT_SETTINGS ? config_read(c, file, t->name, error)
+                                        : resource_file_read(&c->classes, file, t->name, error);
+}
+
+static int take_settings(struct config *c, const struct sources *s, const struct texts *t,
+                         bool *ret_require, char error[static CONFIG_ERROR_MAX])
+{
+        int r = 0;
+
+        for (size_t i = 0; i < t->n && r == 0; i++) {
+                if (t->list[i].form != TEXT_SETTINGS)
+                        continue;
+                r = take_text(c, &t->list[i], error);
+                if (strcmp(t->list[i].name, s->file) == 0)
+                        *ret_require = c->require;
+        }
+        return r;
+}
+
+/* Reads the resource file, unless it is among the texts. */
+static int take_resources(const struct sources *s, struct config *c, struct texts *owners,
+                          char error[static CONFIG_ERROR_MAX])
+{
+        const char *name = c->resource_config;
+        int r = 0;
+
+        if (!name[0])
+                return 0;
+        if (!texts_find(owners, TEXT_RESOURCES, name))
+                r = texts_read(owners, TEXT_RESOURCES, name, s->shared, error);
+        return r < 0 ? r : take_text(c, texts_find(owners, TEXT_RESOURCES, name), error);
+}
+
+static int take_all(const struct sources *s, struct texts *owners, const struct texts *programs,
+                    struct config *c, char error[static CONFIG_ERROR_MAX])
 {
         bool require = false;
         const char *last;
-        int r = 0;
+        int r;
 
-        if (s->file[0] || s->named) {
-                r = read_config(s->file, s->shared, c, error);
-                if (r == -ENOENT && !s->named)
-                        r = 0;
-                require = c->require;
-                if (r == 0)
-                        r = read_drop_ins(s, c, error);
-        }
-        if (r == 0 && own && s->dir[0])
-                r = read_own(s, c, error);
+        r = take_settings(c, s, owners, &require, error);
+        if (r == 0)
+                r = take_settings(c, s, programs, &require, error);
         for (size_t i = 0; i < s->n_overrides && r == 0; i++)
                 r = config_set(c, s->overrides[i].key, s->overrides[i].value, error);
-        if (r == 0)
+        /* Of files that were accepted before, programs read the present one all the same. */
+        if (r == 0 && owners != &s->good)
                 r = check_require(s, require, c, error);
         last = c->classes.n_files ? c->classes.files[c->classes.n_files - 1] : "the command line";
-        if (r == 0 && c->resource_config[0]) {
-                _cleanup_fclose_ FILE *file = NULL;
-
-                r = open_file(c->resource_config, s->shared, &file, error);
-                if (r == 0)
-                        r = resource_file_read(&c->classes, file, c->resource_config, error);
-        }
+        if (r == 0)
+                r = take_resources(s, c, owners, error);
         return r < 0 ? r : config_check(c, s->shared, last, error);
 }
 
-static int read_into(const struct sources *s, bool own, struct config *ret,
-                     char error[static CONFIG_ERROR_MAX])
+/* Makes a configuration of the texts, for config_free(). 0; or -errno with a sentence, and *ret is
+ * unchanged. */
+static int make(const struct sources *s, struct texts *owners, const struct texts *programs,
+                struct config *ret, char error[static CONFIG_ERROR_MAX])
 {
         struct config c;
         int r;
 
         config_default(&c);
-        r = read_all(s, own, &c, error);
+        r = take_all(s, owners, programs, &c, error);
         if (r < 0)
                 config_free(&c);
         else
@@ -286,18 +294,87 @@ static int read_into(const struct sources *s, bool own, struct config *ret,
         return r;
 }
 
-int sources_read(const struct sources *s, struct config *ret, char error[static CONFIG_ERROR_MAX])
+/* ---- reading ---- */
+
+/* True if what programs wrote is good beside an owner who has written nothing. */
+static bool are_good(const struct sources *s, const struct texts *programs)
 {
-        return read_into(s, true, ret, error);
+        _cleanup_texts_ struct texts none = {0};
+        char error[CONFIG_ERROR_MAX];
+        struct config c;
+
+        if (make(s, &none, programs, &c, error) < 0)
+                return false;
+        config_free(&c);
+        return true;
 }
 
-int sources_read_first(const struct sources *s, struct config *ret,
-                       char error[static CONFIG_ERROR_MAX])
+/* Finds the owner's files that were accepted last. */
+static void recall(struct sources *s)
 {
-        char again[CONFIG_ERROR_MAX];
-        int r = read_into(s, true, ret, error);
+        char error[CONFIG_ERROR_MAX];
+        int r;
 
-        if (r == 0 || !s->dir[0])
-                return r;
-        return read_into(s, false, ret, again) == 0 ? 1 : r;
+        if (s->good_known)
+                return;
+        r = kept_read(&s->kept, &s->good, error);
+        s->good_known = r == 0;
+        if (r < 0 && r != -ENOENT)
+                log_warning("the last good configuration is not used: %s", error);
+}
+
+int sources_read(struct sources *s, struct config *ret)
+{
+        _cleanup_texts_ struct texts owners = {0}, programs = {0};
+        char again[CONFIG_ERROR_MAX];
+        bool read;
+        int r;
+
+        r = read_programs(s, &programs, s->error);
+        read = r == 0;
+        if (r == 0)
+                r = read_owners(s, &owners, s->error);
+        if (r == 0)
+                r = make(s, &owners, &programs, ret, s->error);
+        if (r == 0) {
+                texts_free(&s->good);
+                s->good = owners;
+                owners = (struct texts){0};
+                s->good_known = s->programs_good = true;
+                s->found = SOURCES_GOOD;
+                s->error[0] = '\0';
+                return 0;
+        }
+        s->programs_good = read && are_good(s, &programs);
+        recall(s);
+        if (read && s->good_known && make(s, &s->good, &programs, ret, again) == 0)
+                r = 1;
+        if (r == 1 || s->found != SOURCES_NOTHING)
+                s->found = SOURCES_LAST_GOOD;
+        return r;
+}
+
+void sources_read_first(struct sources *s, struct config *ret)
+{
+        s->found = SOURCES_NOTHING;
+        if (sources_read(s, ret) < 0)
+                config_default(ret);
+}
+
+void sources_refuse(struct sources *s, const char *error)
+{
+        (void)snprintf(s->error, sizeof(s->error), "%s", error);
+        s->found = SOURCES_LAST_GOOD;
+}
+
+void sources_keep(struct sources *s)
+{
+        if (s->found == SOURCES_GOOD)
+                kept_write(&s->kept, &s->good);
+}
+
+void sources_forget(struct sources *s)
+{
+        texts_free(&s->good);
+        s->good_known = false;
 }

@@ -1,12 +1,15 @@
 /* sources.h: where the settings of a daemon come from: files, and the command line over them.
  *
- * They are read at the start and at each reload. Not thread-safe. */
+ * They are read at the start and at each reload. No wrong file is applied in part: the last good
+ * configuration holds instead, and without one no program gets a turn. Not thread-safe. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "daemon/setup/config.h"
+#include "daemon/setup/kept.h"
+#include "daemon/setup/texts.h"
 
 #define SOURCES_SYSTEM_FILE CONFIG_SYSTEM_FILE
 
@@ -20,6 +23,18 @@ struct sources {
                 const char *key, *value; /* of the command line, which outlives this structure */
         } * overrides;
         size_t n_overrides;
+
+        /* What the last reading found. */
+        enum sources_found {
+                SOURCES_NOTHING,   /* no reading has found a configuration to go on with */
+                SOURCES_LAST_GOOD, /* something is wrong, and the last good configuration holds */
+                SOURCES_GOOD,
+        } found;
+        char error[CONFIG_ERROR_MAX]; /* one sentence about what is wrong; empty: nothing is */
+        bool programs_good;           /* conf.d, by itself, is not what is wrong */
+        struct texts good;            /* the owner's files, as they were accepted last */
+        bool good_known;
+        struct kept kept;
 };
 
 /* Chooses the file: named (--config), else the machine's file (system), or the user's own. 0, or
@@ -27,8 +42,9 @@ struct sources {
 enum sources_of { SOURCES_NONE, SOURCES_SYSTEM, SOURCES_USER };
 int sources_choose(struct sources *s, const char *named, enum sources_of whose,
                    char error[static CONFIG_ERROR_MAX]);
-/* Names the daemon's own directory. 0, -ENAMETOOLONG. */
-int sources_in(struct sources *s, const char *dir);
+/* Names the daemon's own directory, and finds where its last good configuration is kept. 0,
+ * -ENAMETOOLONG. */
+int sources_in(struct sources *s, const char *dir, bool system);
 /* Makes a relative name absolute, because a private daemon changes its folder. 0, -ENAMETOOLONG. */
 int sources_absolute(const char *name, char ret[static CONFIG_PATH_MAX]);
 
@@ -36,10 +52,16 @@ int sources_absolute(const char *name, char ret[static CONFIG_PATH_MAX]);
 int sources_override(struct sources *s, const char *key, const char *value,
                      char error[static CONFIG_ERROR_MAX]);
 
-/* Reads everything into *ret, for config_free(). 0, or -errno with a sentence that names file and
- * line; then *ret is unchanged. */
-int sources_read(const struct sources *s, struct config *ret, char error[static CONFIG_ERROR_MAX]);
-/* The same for a daemon that starts. 1: what programs wrote into conf.d cannot be used and is left
- * out, because a daemon without their classes is better than none; the sentence is in error. */
-int sources_read_first(const struct sources *s, struct config *ret,
-                       char error[static CONFIG_ERROR_MAX]);
+/* Reads everything into *ret, for config_free(), and notes in `found` and `error` what there was.
+ * 0: the files are good. 1: the owner's are not, and *ret has the last good ones, with what
+ * programs wrote into conf.d. -errno: not even that; *ret is unchanged. */
+int sources_read(struct sources *s, struct config *ret);
+/* The same for a daemon that starts: if there is nothing to go on with, *ret has the defaults,
+ * which must not be applied to any program (SOURCES_NOTHING). */
+void sources_read_first(struct sources *s, struct config *ret);
+/* Notes that good files could not be put in force: the settings before them hold. */
+void sources_refuse(struct sources *s, const char *error);
+/* Keeps the owner's files on disk, if the last reading found them good. */
+void sources_keep(struct sources *s);
+/* Forgets what was accepted last, which another process may have replaced on disk. */
+void sources_forget(struct sources *s);

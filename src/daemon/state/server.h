@@ -38,6 +38,7 @@ struct endpoint;
 enum server_end {
         SERVER_STOPPED = 0, /* by a signal or an order */
         SERVER_LONELY = 3,  /* a private daemon had no client for the linger time */
+        SERVER_AFRESH = 4,  /* the first good configuration is there: begin again with it */
 };
 
 /* Counts of submitted jobs. */
@@ -51,8 +52,9 @@ struct server {
         const struct config *config; /* the settings in force: `settings`, which only reload.c
                                         changes */
         struct config settings;
-        struct config files; /* the same, without what orders changed; shares its classes */
-        const struct sources *sources; /* where a reload reads the settings */
+        struct config files;     /* the same, without what orders changed; shares its classes */
+        struct sources *sources; /* where a reload reads the settings */
+        bool held; /* there is no good configuration: no client is welcomed (session.c) */
         struct place *place;
         struct sched *sched;
         struct sched_actions actions; /* actions of the event that is being handled */

@@ -8,6 +8,10 @@
 #include "preload/process/require.h"
 #include "preload/state/daemon.h"
 
+#define HELD                                                                                       \
+        "the configuration of its daemon has a mistake, and no program gets a turn until that is " \
+        "corrected"
+
 void agent_ask_holder(void)
 {
         const char *forbids = require_sharing();
@@ -18,9 +22,12 @@ void agent_ask_holder(void)
                 daemon_send(&m, WIRE_WHO, WIRE_NO_GPU);
                 return;
         }
-        (void)snprintf(core.holder.text, sizeof(core.holder.text), "no daemon answers%s%s%s%s",
-                       *agent.where ? " in " : "", agent.where, forbids ? ", and " : "",
-                       forbids ? forbids : "");
+        if (daemon_line.link == LINK_HELLO && daemon_line.held)
+                (void)snprintf(core.holder.text, sizeof(core.holder.text), HELD);
+        else
+                (void)snprintf(core.holder.text, sizeof(core.holder.text),
+                               "no daemon answers%s%s%s%s", *agent.where ? " in " : "", agent.where,
+                               forbids ? ", and " : "", forbids ? forbids : "");
         core.holder.known = true;
         bell_ring(&core.changed);
 }
@@ -65,6 +72,10 @@ void agent_on_holder(const struct wire_message *m, struct gpu *g, struct passed 
         char *text = core.holder.text;
         const size_t n = sizeof(core.holder.text);
 
+        if (m->HOLDER.flags & WIRE_HOLDER_NO_CONFIGURATION) {
+                daemon_line.held = true;
+                return;
+        }
         if (m->HOLDER.flags & WIRE_HOLDER_FOREIGN)
                 tell_foreign(m, text, n);
         else if (m->HOLDER.flags & WIRE_HOLDER_MAXIMUM)

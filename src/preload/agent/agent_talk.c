@@ -313,6 +313,7 @@ void agent_connect(void)
         agent.tried = true;
         daemon_line.fd = fd;
         daemon_line.link = LINK_HELLO;
+        daemon_line.held = false;
         daemon_line.sequence = 0;
         agent_hello();
 }

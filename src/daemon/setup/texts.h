@@ -1,0 +1,37 @@
+/* texts.h: the contents of configuration files, with their names, so that what was read once can be
+ * kept and read again. Not thread-safe. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "daemon/setup/values.h"
+
+#define TEXTS_FILE_MAX (16u << 20) /* bytes of one file */
+
+enum text_form { TEXT_SETTINGS, TEXT_RESOURCES }; /* config.h, resource_file.h */
+
+struct texts {
+        struct text {
+                enum text_form form;
+                char *name, *bytes;
+                size_t n;
+        } * list;
+        size_t n;
+};
+
+void texts_free(struct texts *t);
+/* Reads a file to the end of the list. guarded: no user but root and the daemon's own may have
+ * written it. 0; -ENOENT; -EISDIR: it is no regular file; or another -errno; all with a sentence
+ * that names the file. */
+int texts_read(struct texts *t, enum text_form form, const char *path, bool guarded,
+               char error[static CONFIG_ERROR_MAX]);
+/* Returns the text of this form and name; NULL: there is none. */
+const struct text *texts_find(const struct texts *t, enum text_form form, const char *name);
+
+/* Writes all texts as one, which texts_unpack() reads. NULL: no memory. */
+char *texts_pack(const struct texts *t, size_t *ret_n);
+/* 0; -EBADMSG: these bytes were not packed, or not all of them are there; -ENOMEM. */
+int texts_unpack(const char *bytes, size_t n, struct texts *ret);
+
+#define _cleanup_texts_ __attribute__((cleanup(texts_free)))
