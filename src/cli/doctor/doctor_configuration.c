@@ -75,12 +75,14 @@ bool configuration_look(const char *dir, bool on_demand, const json_t *status)
 
         if (!wrong)
                 return good;
-        if (!told || strcmp(told, wrong) != 0) {
-                print_finding(status ? WARN : FAIL, "the daemon's configuration has a mistake: %s",
+        if (!status) {
+                print_finding(FAIL, "the daemon's configuration has a mistake: %s", wrong);
+                print_remedy("correct it: until then a daemon goes on with its last good "
+                             "configuration, and without one no program gets a turn");
+        } else if (!told || strcmp(told, wrong) != 0) {
+                print_finding(WARN, "the daemon would not take the files as they are now: %s",
                               wrong);
-                print_remedy(status ? "correct it: the daemon will not take it so"
-                                    : "correct it: until then a daemon goes on with its last good "
-                                      "configuration, and without one no program gets a turn");
+                print_remedy("correct them before the next sublet reload");
         }
         return false;
 }
