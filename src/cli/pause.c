@@ -383,8 +383,8 @@ static int tell_programs(const struct cli_command *self, int argc, char **argv,
                                 self->name);
         if (which.mine || which.all)
                 r = programs_add_all(&named, &which.target, which.mine);
-        for (int i = 0; i < words && r == CLI_OK; i++)
-                r = programs_add(&named, &which.target, argv[i]);
+        else
+                r = programs_add(&named, &which.target, (const char *const *)argv, (size_t)words);
         for (size_t i = 0; i < named.n; i++)
                 programs[i].pid = named.pid[i];
         return r == CLI_OK ? carry_out(&which.target, programs, named.n, verb) : r;

@@ -2,6 +2,7 @@
  * own. */
 #include "cli/programs.h"
 
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,20 +28,24 @@ static int is_mine(const json_t *client)
 }
 
 /* Adds the programs of this name, or all for NULL; of all users, or one's own. A program on several
- * GPUs is one. */
-static int add_those(struct programs *p, const json_t *status, const char *name, int mine)
+ * GPUs is one. found: whether there is any, added now or before. */
+static int add_those(struct programs *p, const json_t *status, const char *name, int mine,
+                     bool *ret_found)
 {
         const json_t *gpu, *client;
         size_t i, k;
         int r = CLI_OK;
 
+        *ret_found = false;
         json_array_foreach (json_object_get(status, "gpus"), i, gpu)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
                         const char *called = json_string_value(json_object_get(client, "name"));
 
-                        if (r == CLI_OK && (!name || (called && strcmp(called, name) == 0)) &&
-                            (!mine || is_mine(client)))
-                                r = add(p, (int)json_integer_value(json_object_get(client, "pid")));
+                        if (r != CLI_OK || (name && (!called || strcmp(called, name) != 0)) ||
+                            (mine && !is_mine(client)))
+                                continue;
+                        *ret_found = true;
+                        r = add(p, (int)json_integer_value(json_object_get(client, "pid")));
                 }
         return r;
 }
@@ -50,45 +55,57 @@ static int ask(const struct target *target, json_t **ret_status)
         return control_order(target, json_pack("{s:s}", "order", "status"), ret_status);
 }
 
-int programs_add(struct programs *p, const struct target *target, const char *word)
+static int add_named(struct programs *p, const json_t *status, const char *name)
 {
-        const size_t before = p->n;
-        json_t *status;
-        int pid, r;
+        bool found;
+        int r = add_those(p, status, name, 1, &found);
 
-        if (cli_read_pid(word, &pid) == 0)
-                return add(p, pid);
-        if (!word[strspn(word, "-0123456789")])
-                return cli_fail(CLI_USAGE,
-                                "'%s' is neither the number nor the name of a program: sublet "
-                                "status shows them",
-                                word);
-        r = ask(target, &status);
-        if (r != CLI_OK)
-                return r;
-        r = add_those(p, status, word, 1);
-        if (r == CLI_OK && p->n == before)
-                r = add_those(p, status, word, 0);
-        json_decref(status);
-        if (r == CLI_OK && p->n == before)
+        if (r == CLI_OK && !found)
+                r = add_those(p, status, name, 0, &found);
+        if (r == CLI_OK && !found)
                 return cli_fail(CLI_FAILED,
                                 "no program called '%s' shares a GPU under this daemon: sublet "
                                 "status shows numbers and names",
-                                word);
+                                name);
+        return r;
+}
+
+int programs_add(struct programs *p, const struct target *target, const char *const *words,
+                 size_t n)
+{
+        json_t *status = NULL; /* one look serves all names */
+        int pid, r = CLI_OK;
+
+        for (size_t i = 0; r == CLI_OK && i < n; i++) {
+                if (cli_read_pid(words[i], &pid) == 0) {
+                        r = add(p, pid);
+                        continue;
+                }
+                if (!words[i][strspn(words[i], "-0123456789")])
+                        r = cli_fail(CLI_USAGE,
+                                     "'%s' is neither the number nor the name of a program: sublet "
+                                     "status shows them",
+                                     words[i]);
+                if (r == CLI_OK && !status)
+                        r = ask(target, &status);
+                if (r == CLI_OK)
+                        r = add_named(p, status, words[i]);
+        }
+        json_decref(status);
         return r;
 }
 
 int programs_add_all(struct programs *p, const struct target *target, int mine)
 {
-        const size_t before = p->n;
         json_t *status;
+        bool found;
         int r = ask(target, &status);
 
         if (r != CLI_OK)
                 return r;
-        r = add_those(p, status, NULL, mine);
+        r = add_those(p, status, NULL, mine, &found);
         json_decref(status);
-        if (r == CLI_OK && p->n == before)
+        if (r == CLI_OK && !found)
                 return cli_fail(CLI_FAILED, "no program%s shares a GPU under this daemon",
                                 mine ? " of yours" : "");
         return r;

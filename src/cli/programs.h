@@ -12,9 +12,10 @@ struct programs {
         size_t n;
 };
 
-/* Adds what a word means: the process of this number, whether or not the daemon knows it; else the
- * programs of this name that status shows, the person's own if there are any. CLI_OK, or an exit
- * status after a message. */
-int programs_add(struct programs *p, const struct target *target, const char *word);
+/* Adds what each word means: the process of this number, whether or not the daemon knows it; else
+ * the programs of this name that status shows, the person's own if there are any. Asks the daemon
+ * once at most. CLI_OK, or an exit status after a message. */
+int programs_add(struct programs *p, const struct target *target, const char *const *words,
+                 size_t n);
 /* Adds all programs; or all of one's own. The same. */
 int programs_add_all(struct programs *p, const struct target *target, int mine);

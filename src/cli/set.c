@@ -100,7 +100,7 @@ static int each(struct request *q,
                 const char *key, const char *value)
 {
         static struct programs named;
-        int r = q->program ? programs_add(&named, &q->target, q->program) : CLI_OK;
+        int r = q->program ? programs_add(&named, &q->target, &q->program, 1) : CLI_OK;
 
         if (r == CLI_OK && !q->program)
                 r = act(q, key, value);

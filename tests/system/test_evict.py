@@ -1,11 +1,14 @@
 """sublet evict: a program that has no work leaves the card at once, and comes back when it has work again."""
 
+import json
+import os
 import re
 import subprocess
 
 import pytest
 
 from counting import await_count, begin, counts, end
+from hostile_daemon import FakeDaemon
 from world import MIB, wait_for
 
 
@@ -112,6 +115,31 @@ def test_programs_are_named_by_their_name_or_all_together(shared):
     assert shared.sublet("priority", "train.py", "3").returncode == 0
     assert shared.sublet("set", "--pid", "train.py", "priority").stdout == "3\n"
     assert shared.sublet("set", "--pid", "other.py", "priority").stdout == "0\n"
+    assert told("pause", str(first.pid), "train.py") == [first.pid], "also if the number comes first"
+    assert told("resume", "--all") == both
     assert "no program called 'nobody.py'" in shared.sublet("set", "--pid", "nobody.py", "weight", "2").stderr
     for p in (first, second):
         p.finish()
+
+
+class TwoPrograms(FakeDaemon):
+    """Knows a.py and b.py, notes each order, and refuses all but status."""
+
+    def __init__(self, folder):
+        self.orders = []
+        super().__init__(folder)
+
+    def serve(self, s, line, habit):
+        order = json.loads(line)
+        self.orders.append((order["order"], order.get("pid")))
+        clients = [{"pid": pid, "uid": os.getuid(), "name": name} for pid, name in ((11, "a.py"), (12, "b.py"))]
+        s.sendall(json.dumps({"gpus": [{"clients": clients}]} if order["order"] == "status" else {"error": "no"}).encode() + b"\n")
+
+
+def test_one_look_at_the_status_finds_all_names(world):
+    daemon = TwoPrograms(world.path("fake"))
+    try:
+        done = world.sublet("pause", "--daemon", world.path("fake"), "a.py", "b.py")
+        assert done.returncode == 1 and daemon.orders[:3] == [("status", None), ("pause", 11), ("pause", 12)], done
+    finally:
+        daemon.close()
