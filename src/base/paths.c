@@ -75,31 +75,38 @@ static int check_own(const char *dir, uid_t uid)
 {
         struct stat st;
 
-        return dir[0] == '/' && paths_stat(dir, 0, &st) == 0 && S_ISDIR(st.st_mode) &&
-                               st.st_uid == uid
-                       ? 0
-                       : -ENOENT;
+        return paths_stat(dir, 0, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == uid ? 0
+                                                                                       : -ENOENT;
+}
+
+int paths_private_name(const struct paths_input *in, enum paths_place place, const char *suffix,
+                       char *ret, size_t n)
+{
+        const char *above = given(place == PATHS_AT_RUNTIME ? in->runtime : in->logins);
+        const unsigned long uid = (unsigned long)in->uid;
+
+        if (place == PATHS_AT_TMP)
+                return check_dir(snprintf(ret, n, "/tmp/sublet%s-%lu", suffix, uid), n);
+        if (!above || above[0] != '/')
+                return -ENOENT;
+        if (place == PATHS_AT_RUNTIME)
+                return check_dir(snprintf(ret, n, "%s/sublet%s", above, suffix), n);
+        return check_dir(snprintf(ret, n, "%s/%lu/sublet%s", above, uid, suffix), n);
 }
 
 int paths_private_at(const struct paths_input *in, enum paths_place place, const char *suffix,
                      char *ret, size_t n)
 {
-        const unsigned long uid = (unsigned long)in->uid;
-        char above[PATHS_DIR_MAX] = "";
-        int r;
+        char above[PATHS_DIR_MAX], *slash;
+        int r = paths_private_name(in, place, suffix, ret, n);
 
-        if (place == PATHS_AT_TMP)
-                return check_dir(snprintf(ret, n, "/tmp/sublet%s-%lu", suffix, uid), n);
-        if (place == PATHS_AT_RUNTIME)
-                r = put_dir(above, sizeof(above), given(in->runtime) ? in->runtime : "");
-        else
-                r = given(in->logins)
-                            ? check_dir(snprintf(above, sizeof(above), "%s/%lu", in->logins, uid),
-                                        sizeof(above))
-                            : -ENOENT;
-        if (r == 0)
-                r = check_own(above, in->uid);
-        return r < 0 ? r : check_dir(snprintf(ret, n, "%s/sublet%s", above, suffix), n);
+        if (r < 0 || place == PATHS_AT_TMP)
+                return r;
+        (void)snprintf(above, sizeof(above), "%s", ret);
+        slash = strrchr(above, '/');
+        if (slash)
+                *slash = '\0';
+        return check_own(above, in->uid);
 }
 
 int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n)

@@ -62,8 +62,12 @@ int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_k
 /* The places of private directories, in the order in which they are looked at. */
 enum paths_place { PATHS_AT_RUNTIME, PATHS_AT_LOGIN, PATHS_AT_TMP, PATHS_PLACES };
 
-/* Builds the name of the directory "sublet" + suffix at a place, which need not exist. 0; -ENOENT:
- * this process has no such place; or -ENAMETOOLONG. */
+/* Builds the name of the directory "sublet" + suffix at a place; looks at no file. 0; -ENOENT: the
+ * input has no such place; or -ENAMETOOLONG. */
+int paths_private_name(const struct paths_input *in, enum paths_place place, const char *suffix,
+                       char *ret, size_t n);
+/* The same, and checks that what the place is in is the user's own: -ENOENT if it is not. The
+ * directory itself need not exist. */
 int paths_private_at(const struct paths_input *in, enum paths_place place, const char *suffix,
                      char *ret, size_t n);
 

@@ -146,22 +146,6 @@ static bool is_own_session(const struct said *s)
         return strcmp(s->session, own ? own : "") == 0;
 }
 
-/* Writes the name of a place in another mount namespace, where nothing can be checked yet. */
-static bool name_elsewhere(const struct list *l, enum paths_place p, const struct said *s,
-                           char ret[static PATHS_DIR_MAX])
-{
-        const unsigned long uid = (unsigned long)l->in->uid;
-        int n;
-
-        if (p == PATHS_AT_RUNTIME)
-                n = snprintf(ret, PATHS_DIR_MAX, "%s/sublet", s->runtime);
-        else if (p == PATHS_AT_LOGIN)
-                n = snprintf(ret, PATHS_DIR_MAX, "%s/%lu/sublet", PATHS_LOGINS_DIR, uid);
-        else
-                n = snprintf(ret, PATHS_DIR_MAX, "/tmp/sublet-%lu", uid);
-        return ret[0] == '/' && n < PATHS_DIR_MAX && (p != PATHS_AT_RUNTIME || s->runtime[0]);
-}
-
 /* socket: of a daemon in another mount namespace. A container may have a socket of ours mounted. */
 static bool is_known(const struct list *l, const char *dir, const char *socket)
 {
@@ -179,6 +163,9 @@ static bool is_known(const struct list *l, const char *dir, const char *socket)
 /* A program in a container, or of a service with a /tmp of its own. */
 static void add_elsewhere(struct list *l, const char *root, const struct said *s, int pid)
 {
+        /* Of the places there, only the names are known: nothing can be checked here. */
+        const struct paths_input there = {
+                .runtime = s->runtime, .logins = PATHS_LOGINS_DIR, .uid = l->in->uid};
         char path[ROOT_MAX + PATHS_DIR_MAX + 32], dir[PATHS_DIR_MAX];
 
         (void)snprintf(path, sizeof(path), "%s" PATHS_SYSTEM_DIR "/" PATHS_CLIENT_SOCKET, root);
@@ -187,7 +174,7 @@ static void add_elsewhere(struct list *l, const char *root, const struct said *s
         for (int p = 0; p < PATHS_PLACES && l->n < PLACES_MAX; p++) {
                 struct private_place *new;
 
-                if (!name_elsewhere(l, (enum paths_place)p, s, dir))
+                if (paths_private_name(&there, (enum paths_place)p, "", dir, sizeof(dir)) < 0)
                         continue;
                 (void)snprintf(path, sizeof(path), "%s%s/" PATHS_CLIENT_SOCKET, root, dir);
                 if (is_known(l, dir, path))
