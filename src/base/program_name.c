@@ -2,6 +2,7 @@
  * control characters. */
 #include "base/program_name.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -46,6 +47,38 @@ static const char *python_script(const char *word, const char *end)
         return NULL;
 }
 
+static bool is_shell(const char *name)
+{
+        static const char *const shells[] = {"sh", "bash", "dash", "zsh", "ksh"};
+
+        for (size_t i = 0; i < sizeof(shells) / sizeof(*shells); i++)
+                if (strcmp(name, shells[i]) == 0)
+                        return true;
+        return false;
+}
+
+/* Returns the script in a shell's command line; NULL: none. */
+static const char *shell_script(const char *word, const char *end)
+{
+        while ((word = next(word, end))) {
+                const size_t n = strlen(word);
+
+                if (word[0] != '-' && word[0] != '+')
+                        return base_name(word);
+                if (word[1] == '-') {
+                        if (strcmp(word, "--rcfile") == 0 || strcmp(word, "--init-file") == 0)
+                                word = next(word, end);
+                } else if (strpbrk(word, "cs")) {
+                        return NULL; /* the commands are the next word, or come from stdin */
+                } else if (word[n - 1] == 'o' || word[n - 1] == 'O') {
+                        word = next(word, end);
+                }
+                if (!word)
+                        return NULL;
+        }
+        return NULL;
+}
+
 void name_choose(const char *line, size_t length, const char *notebook, const char *fallback,
                  char *ret, size_t n)
 {
@@ -58,7 +91,21 @@ void name_choose(const char *line, size_t length, const char *notebook, const ch
                 name = base_name(line);
         if (strncmp(name, "python", 6) == 0 && length > 0)
                 script = python_script(line, line + length);
+        else if (is_shell(name) && length > 0)
+                script = shell_script(line, line + length);
         if (script && notebook && *notebook && strncmp(script, "ipykernel", 9) == 0)
                 script = base_name(notebook);
         (void)text_copy(ret, n, script && *script ? script : name);
+}
+
+void name_of_words(char *const *words, char *ret, size_t n)
+{
+        char line[NAME_LINE_MAX];
+        size_t used = 0;
+
+        for (; *words && used + strlen(*words) < sizeof(line); words++) {
+                (void)strcpy(line + used, *words);
+                used += strlen(*words) + 1;
+        }
+        name_choose(line, used, NULL, "?", ret, n);
 }

@@ -167,7 +167,7 @@ def test_the_status_of_a_program_that_fails(quiet):
     p = start(quiet, command=["sh", "-c", f"{program('regular')[0]} --rounds 40; exit 9"])
     job = job_of(quiet, p, status=9)
     assert job["name"] == "sh" and kernel(job, "step")
-    assert start(quiet, command=["no-such-command"]).wait() == 127
+    assert start(quiet, "--force", command=["no-such-command"]).wait() == 127
 
 
 def test_a_program_below_a_shell_is_ended_after_the_measured_time(quiet):
@@ -394,3 +394,46 @@ def test_a_file_that_cannot_be_written_is_told_before_the_program_runs(world):
     done = world.sublet("measure", "-o", "/nowhere/job.json", "--", "touch", world.path("ran"))
     assert done.returncode == 1 and "cannot write /nowhere/job.json" in done.stderr
     assert not os.path.exists(world.path("ran"))
+
+
+def by_script(world, *options):
+    """Measures a script in the world's folder, which becomes a job."""
+    script = world.path("train.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(f"import os, sys\nos.execv({PAUSING[0]!r}, {PAUSING!r})\n")
+    return world.start(["env", "-C", world.path("."), SUBLET, "measure", *options, "--warm-up", "0.1s", "--seconds", "0.3", "--",
+                        "python3", "-W", "ignore", script])
+
+
+def files(world):
+    return sorted(os.path.basename(path) for path in glob.glob(world.path("*.job.json")))
+
+
+def test_an_earlier_measurement_is_kept(quiet):
+    first = by_script(quiet)
+    assert first.wait() == 0 and files(quiet) == ["train.py.job.json"], first.report()
+    before = os.stat(quiet.path("train.py.job.json"))
+    two = [by_script(quiet) for _ in range(2)]
+    assert [p.wait() for p in two] == [0, 0], [p.report() for p in two]
+    assert files(quiet) == ["train.py-2.job.json", "train.py-3.job.json", "train.py.job.json"]
+    for name in ("train.py", "train.py-2", "train.py-3"):
+        with open(quiet.path(f"{name}.job.json"), encoding="utf-8") as f:
+            assert json.load(f)["name"] == name
+    assert "train.py.job.json is there already, and is kept: this job is called train.py-" in two[0].err()
+    assert os.stat(quiet.path("train.py.job.json")).st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_file_that_the_user_names_is_replaced_only_by_force(quiet):
+    path = quiet.path("a.json")
+    assert by_script(quiet, "-o", path).wait() == 0
+    before = os.stat(path).st_mtime_ns
+    again = quiet.sublet("measure", "-o", path, "--", "touch", quiet.path("ran"))
+    assert again.returncode == 1 and "a.json is there already, and is kept: give -o another file" in again.stderr
+    assert os.stat(path).st_mtime_ns == before and not os.path.exists(quiet.path("ran"))
+    assert by_script(quiet, "-o", path, "--force").wait() == 0
+    assert os.stat(path).st_mtime_ns > before
+
+
+def test_a_program_without_work_leaves_no_empty_file(quiet):
+    done = quiet.start(["env", "-C", quiet.path("."), SUBLET, "measure", "--", "true"])
+    assert done.wait() == 1 and files(quiet) == []

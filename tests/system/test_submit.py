@@ -87,6 +87,20 @@ def queue(world):
 
 # ---- starting ----
 
+@pytest.mark.parametrize("words, name, text", [
+    (("python3", "-u", "{script}"), "train.py", "import os, time\nwhile not os.path.exists({end!r}):\n    time.sleep(0.05)\n"),
+    (("sh", "-e", "{script}"), "train.py", "until [ -e '{end}' ]; do sleep 0.05; done\n"),
+    (("sh", "-c", ". {script}"), "sh", "until [ -e '{end}' ]; do sleep 0.05; done\n"),
+])
+def test_a_job_without_a_file_is_named_after_its_script(queue, words, name, text):
+    script = queue.path("train.py")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(text.format(end=queue.path("x.end")))
+    p = queue.start([SUBLET, "submit", "--", *(w.format(script=script) for w in words)])
+    wait_for(lambda: list(jobs(queue)) == [name], 60, "the job's name", report=p.report)
+    end(queue, "x", p)
+
+
 
 def test_a_job_runs_alone_at_once_and_ends_with_its_status(queue):
     uuid = queue.status()["gpus"][0]["uuid"]

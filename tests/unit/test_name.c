@@ -57,6 +57,37 @@ static void python_without_a_script_is_named_after_python(void **state)
         expect(LINE("python3\0--check-hash-based-pycs"), "python3");
 }
 
+static void a_shell_is_named_after_its_script(void **state)
+{
+        expect(LINE("bash\0/home/ada/job.sh\0-c"), "job.sh");
+        expect(LINE("/bin/sh\0-eu\0-o\0pipefail\0+x\0job.sh"), "job.sh");
+        expect(LINE("bash\0--norc\0--rcfile\0rc\0--\0job.sh"), "job.sh");
+        expect(LINE("bash\0-c\0python3 a.py"), "bash");
+        expect(LINE("sh\0-lc\0python3 a.py"), "sh");
+        expect(LINE("bash\0-s\0word"), "bash");
+        expect(LINE("bash\0-o"), "bash");
+        expect(LINE("bash"), "bash");
+}
+
+static void a_command_is_named_as_its_process_will_be(void **state)
+{
+        static char *const python[] = {"python3", "-u", "work/train.py", "--lr", "3", NULL};
+        static char *const program[] = {"./run", NULL}, *const none[] = {NULL};
+        static char word[2 * NAME_LINE_MAX];
+        char *const many[] = {"python3", "a.py", word, NULL};
+        char got[64];
+
+        name_of_words(python, got, sizeof(got));
+        assert_string_equal(got, "train.py");
+        name_of_words(program, got, sizeof(got));
+        assert_string_equal(got, "run");
+        name_of_words(none, got, sizeof(got));
+        assert_string_equal(got, "?");
+        memset(word, 'x', sizeof(word) - 1);
+        name_of_words(many, got, sizeof(got));
+        assert_string_equal(got, "a.py");
+}
+
 static void a_useless_command_line_gives_the_fallback(void **state)
 {
         char got[8];
@@ -83,6 +114,8 @@ int main(void)
                 cmocka_unit_test(a_python_program_is_named_after_its_script_or_module),
                 cmocka_unit_test(a_jupyter_kernel_is_named_after_its_notebook),
                 cmocka_unit_test(python_without_a_script_is_named_after_python),
+                cmocka_unit_test(a_shell_is_named_after_its_script),
+                cmocka_unit_test(a_command_is_named_as_its_process_will_be),
                 cmocka_unit_test(a_useless_command_line_gives_the_fallback),
                 cmocka_unit_test(control_characters_in_a_name_are_replaced),
         };

@@ -126,7 +126,7 @@ static size_t read_file(int pid, const char *file, char *ret, size_t room)
 
 static void name_of(int pid, char ret[static PROGRAM_NAME_MAX])
 {
-        char line[4096], file[32] = "?";
+        char line[NAME_LINE_MAX], file[32] = "?";
         const size_t n = read_file(pid, "comm", file, sizeof(file) - 1);
 
         if (n)

@@ -2,6 +2,7 @@
  * file. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/program_name.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -26,9 +28,11 @@
 #define WARM_UP_DEFAULT (2 * NSEC_PER_SEC)
 
 #define SECONDS_MAX UINT64_C(86400) /* of --seconds, and of --warm-up */
+#define NUMBER_MOST 999u            /* files of one name */
 
 enum {
         OPTION_OUTPUT,
+        OPTION_FORCE,
         OPTION_STEPS,
         OPTION_SECONDS,
         OPTION_WARM_UP,
@@ -39,7 +43,10 @@ enum {
 
 const struct cli_option measure_options[] = {
         [OPTION_OUTPUT] = {"output", CLI_REQUIRED, "FILE",
-                           "write the job to FILE (NAME.job.json in this folder)", 'o'},
+                           "write the job to FILE (NAME.job.json in this folder; NAME-2.job.json "
+                           "beside an earlier one)",
+                           'o'},
+        [OPTION_FORCE] = {"force", CLI_NONE, NULL, "replace the file of an earlier measurement"},
         [OPTION_STEPS] =
                 {"steps", CLI_REQUIRED, "N",
                  "measure N steps of the program's work; sublet finds what repeats itself"},
@@ -56,7 +63,8 @@ const struct cli_option measure_options[] = {
 
 struct measuring {
         const char *output;
-        bool keep_running, mps;
+        bool force, keep_running, mps;
+        bool claimed; /* the file is new, and empty until the job is written */
         struct launch launch;
         char name[JOB_NAME_MAX];
         struct measure_run run;
@@ -84,6 +92,9 @@ static int take(int option, const char *argument, void *measuring)
         case OPTION_OUTPUT:
                 m->output = argument;
                 return *argument ? CLI_OK : cli_fail(CLI_USAGE, "--output takes a file, not ''");
+        case OPTION_FORCE:
+                m->force = true;
+                return CLI_OK;
         case OPTION_STEPS:
                 if (units_parse_count(argument, &m->run.steps) < 0 || m->run.steps == 0)
                         return cli_fail(CLI_USAGE, "--steps is a number from 1, not '%s'",
@@ -108,54 +119,101 @@ static int take(int option, const char *argument, void *measuring)
         }
 }
 
-static const char *base_name(const char *path)
-{
-        const char *slash = strrchr(path, '/');
+/* ---- the file's name ---- */
 
-        return slash && slash[1] ? slash + 1 : path;
+/* Makes an empty file, so that nobody else takes its name meanwhile. 0 or -errno. */
+static int claim(struct measuring *m, const char *path)
+{
+        const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+        if (fd < 0)
+                return -errno;
+        (void)close(fd);
+        m->claimed = true;
+        return 0;
 }
 
-/* A script says more than its interpreter. */
-static const char *job_name(const struct measuring *m)
-{
-        const char *program = base_name(m->run.command[0]);
-
-        if (m->launch.name)
-                return m->launch.name;
-        if (strncmp(program, "python", 6) == 0)
-                for (char **word = m->run.command + 1; *word && strcmp(*word, "-c") != 0; word++)
-                        if (**word != '-')
-                                return base_name(*word);
-        return program;
-}
-
-static int name_output(struct measuring *m, char **ret_path)
-{
-        (void)text_copy(m->name, sizeof(m->name), job_name(m));
-        if (m->output)
-                *ret_path = strdup(m->output);
-        else if (asprintf(ret_path, "%s.job.json", m->name) < 0)
-                *ret_path = NULL;
-        if (!*ret_path)
-                return cli_fail(CLI_FAILED, "out of memory");
-        if (!m->output && strchr(m->name, '/'))
-                return cli_fail(CLI_USAGE, "the name '%s' makes no file name: give -o FILE",
-                                m->name);
-        return CLI_OK;
-}
-
-/* Found out before the program runs. */
-static int check_output(const char *path)
+/* A device or a pipe holds no measurement, and neither does an empty file. */
+static bool holds_something(const char *path)
 {
         struct stat st;
-        const bool existed = stat(path, &st) == 0;
-        _cleanup_fclose_ FILE *out = fopen(path, "ae");
 
-        if (!out)
-                return cli_fail(CLI_FAILED, "cannot write %s: %m", path);
-        if (!existed)
-                (void)unlink(path);
+        return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
+}
+
+/* Takes a name that there is already. */
+static int take_over(const struct measuring *m, const char *path)
+{
+        _cleanup_fclose_ FILE *out = NULL;
+
+        if (!m->force && holds_something(path))
+                return cli_fail(CLI_FAILED,
+                                "%s is there already, and is kept: give -o another file, or let "
+                                "--force replace this one",
+                                path);
+        out = fopen(path, "ae");
+        return out ? CLI_OK : cli_fail(CLI_FAILED, "cannot write %s: %m", path);
+}
+
+/* Takes the first name that is free: NAME, NAME-2 and so on. The job has that name, too. */
+static int take_free_name(struct measuring *m, char **ret_path)
+{
+        char name[JOB_NAME_MAX];
+        int r = -EEXIST;
+
+        (void)strcpy(name, m->name);
+        for (unsigned i = 1; r == -EEXIST && i <= NUMBER_MOST; i++) {
+                free(*ret_path);
+                if (i > 1 && snprintf(m->name, sizeof(m->name), "%.*s-%u",
+                                      (int)text_fit(name, JOB_NAME_MAX - 8), name, i) < 0)
+                        break;
+                if (asprintf(ret_path, "%s.job.json", m->name) < 0) {
+                        *ret_path = NULL;
+                        return cli_fail(CLI_FAILED, "out of memory");
+                }
+                r = claim(m, *ret_path);
+                if (r == -EEXIST && m->force)
+                        return take_over(m, *ret_path);
+        }
+        if (r < 0)
+                return cli_fail(CLI_FAILED, "cannot write %s: %s", *ret_path, strerror(-r));
+        if (strcmp(m->name, name) != 0)
+                (void)fprintf(stderr,
+                              "sublet: %s.job.json is there already, and is kept: this job is "
+                              "called %s (--force replaces the old one)\n",
+                              name, m->name);
         return CLI_OK;
+}
+
+/* Done before the program runs. */
+static int name_output(struct measuring *m, char **ret_path)
+{
+        int r;
+
+        if (m->launch.name)
+                (void)text_copy(m->name, sizeof(m->name), m->launch.name);
+        else
+                name_of_words(m->run.command, m->name, sizeof(m->name));
+        if (!m->output)
+                return strchr(m->name, '/')
+                               ? cli_fail(CLI_USAGE,
+                                          "the name '%s' makes no file name: give -o FILE", m->name)
+                               : take_free_name(m, ret_path);
+        *ret_path = strdup(m->output);
+        if (!*ret_path)
+                return cli_fail(CLI_FAILED, "out of memory");
+        r = claim(m, *ret_path);
+        if (r == -EEXIST)
+                return take_over(m, *ret_path);
+        return r < 0 ? cli_fail(CLI_FAILED, "cannot write %s: %s", *ret_path, strerror(-r))
+                     : CLI_OK;
+}
+
+/* Leaves no empty file behind. */
+static void leave_output(const struct measuring *m, const char *path)
+{
+        if (m->claimed && !holds_something(path))
+                (void)unlink(path);
 }
 
 /* ---- the file ---- */
@@ -266,10 +324,8 @@ static int finish(struct measuring *m, const char *path)
 static int measure(struct measuring *m, const char *path)
 {
         char simulator[PATH_MAX];
-        int r = check_output(path);
+        int r = launch_complete(&m->launch);
 
-        if (r == CLI_OK)
-                r = launch_complete(&m->launch);
         if (r == CLI_OK)
                 r = measure_run_start(&m->run);
         if (r != CLI_OK)
@@ -301,6 +357,8 @@ int measure_main(const struct cli_command *self, int argc, char **argv)
         }
         if (r == CLI_OK)
                 r = measure(&m, path);
+        if (path)
+                leave_output(&m, path);
         measure_run_clear(&m.run);
         launch_clear(&m.launch);
         return cli_parsed(r);

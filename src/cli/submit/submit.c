@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/program_name.h"
 #include "base/settings.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -169,15 +170,15 @@ static void make_folder(struct submitting *s)
                 s->folder[0] = '\0';
 }
 
+/* What the daemon is to call the job: as status calls its program, unless its file says more. */
 static const char *name_of(const struct submitting *s, char ret[static NAME_MAX_BYTES + 1])
 {
-        const char *slash = strrchr(s->command[0], '/');
+        const char *said = s->launch.name ? s->launch.name : s->has_job ? s->job.name : "";
 
-        return text_copy(ret, NAME_MAX_BYTES + 1,
-                         s->launch.name               ? s->launch.name
-                         : s->has_job && *s->job.name ? s->job.name
-                         : slash                      ? slash + 1
-                                                      : s->command[0]);
+        if (*said)
+                return text_copy(ret, NAME_MAX_BYTES + 1, said);
+        name_of_words(s->command, ret, NAME_MAX_BYTES + 1);
+        return ret;
 }
 
 static json_t *order_of(const struct submitting *s)

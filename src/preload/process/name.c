@@ -13,14 +13,12 @@
 #include "base/program_name.h"
 #include "base/settings.h"
 
-#define LINE_MAX_BYTES 4096 /* bytes read of a command line; the script comes early */
-
 void name_of_program(char *ret, size_t n)
 {
         const char *said = setting_text(SETTING_NAME);
         extern char *program_invocation_short_name;
         _cleanup_close_ int fd = -EBADF;
-        char line[LINE_MAX_BYTES];
+        char line[NAME_LINE_MAX];
         ssize_t length = 0;
 
         if (said) {
