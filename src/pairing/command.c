@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/text.h"
 #include "base/units.h"
 
 #define OPTIONS_MAX 16
@@ -156,6 +157,61 @@ static int read_jobs(struct command_input *in, char **paths, size_t n)
         return STATUS_OK;
 }
 
+/* ---- names ---- */
+
+static const char *base_name(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+
+        return slash && slash[1] ? slash + 1 : path;
+}
+
+/* True if another file has a job of the same name, and gives the same when `of` is called. NULL:
+ * names alone count. A file that is given twice is one job. */
+static bool is_ambiguous(const struct command_input *in, char **paths, size_t i,
+                         const char *(*of)(const char *path))
+{
+        for (size_t k = 0; k < in->n; k++)
+                if (strcmp(in->jobs[k].name, in->jobs[i].name) == 0 &&
+                    strcmp(paths[k], paths[i]) != 0 &&
+                    (!of || strcmp(of(paths[k]), of(paths[i])) == 0))
+                        return true;
+        return false;
+}
+
+/* Jobs of one script have one name. All that is said of them needs two, so the file is added. */
+static int tell_apart(struct command_input *in, char **paths)
+{
+        char(*names)[JOB_NAME_MAX] = calloc(in->n + 1, sizeof(*names));
+
+        if (!names)
+                return command_fail(STATUS_FAILED, "no memory for %zu jobs", in->n);
+        for (size_t i = 0; i < in->n; i++) {
+                const char *name = in->jobs[i].name, *file = paths[i];
+                char label[2 * JOB_NAME_MAX];
+                size_t rest, most;
+
+                (void)strcpy(names[i], name);
+                if (!is_ambiguous(in, paths, i, NULL))
+                        continue;
+                if (!is_ambiguous(in, paths, i, base_name))
+                        file = base_name(file);
+                /* Of long names and long paths the ends tell more. */
+                if (strlen(file) > JOB_NAME_MAX / 2)
+                        file += strlen(file) - JOB_NAME_MAX / 2;
+                rest = strlen(file) + strlen(" ()") + 1;
+                most = text_fit(name, JOB_NAME_MAX - rest);
+                (void)snprintf(label, sizeof(label), "%.*s (%s)", (int)most, name, file);
+                (void)text_copy(names[i], JOB_NAME_MAX, label);
+        }
+        for (size_t i = 0; i < in->n; i++)
+                (void)strcpy(in->jobs[i].name, names[i]);
+        free(names);
+        return STATUS_OK;
+}
+
+/* ---- the model ---- */
+
 static const char *card_of(const struct command_input *in)
 {
         for (size_t i = 0; i < in->n; i++)
@@ -186,6 +242,8 @@ int command_open(struct command_input *in, char **paths, size_t n)
         char error[PAIRS_ERROR_MAX];
         int status = read_jobs(in, paths, n);
 
+        if (status == STATUS_OK)
+                status = tell_apart(in, paths);
         if (status == STATUS_OK)
                 status = read_model(in);
         if (status == STATUS_OK &&

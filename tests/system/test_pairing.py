@@ -137,6 +137,27 @@ def test_jobs_that_do_not_fit_together_take_turns_and_need_no_model(home, tmp_pa
     assert done.returncode == 1 and "do not fit the card together, and --way does not allow turns" in done.stderr
 
 
+def test_jobs_of_one_script_are_told_apart_by_their_files(tmp_path):
+    """Also by long names, names of other alphabets, and files in two folders. One file that is given twice is one job."""
+    _, job = toy_pairs.jobs(1, seed=9)[0]
+    (tmp_path / "x").mkdir()
+
+    def names(*files, name):
+        for file in files:
+            (tmp_path / file).write_text(json.dumps(job | {"name": name}))
+        made = answer("pair", *(tmp_path / file for file in files), "--way", "turns", "--qos", 0.01, "--gpus", 9, home=tmp_path)
+        return sorted(made["alone"])
+
+    assert names("a.json", "b.json", name="train.py") == ["train.py (a.json)", "train.py (b.json)"]
+    assert names("a.json", "a.json", name="train.py") == ["train.py", "train.py"]
+    a, b, c = names("a.json", "b.json", "x/b.json", name="train.py")
+    assert a == "train.py (a.json)" and sorted(n.endswith("/x/b.json)") for n in (b, c)) == [False, True]
+    long = "ж" * 47
+    assert names("a.json", f"{'f' * 200}.json", name=long) == sorted([f"{'ж' * 43} (a.json)", f"{'ж' * 22} ({'f' * 43}.json)"])
+    done = sublet("predict", tmp_path / "a.json", tmp_path / f"{'f' * 200}.json", "--way", "turns", home=tmp_path)
+    assert done.returncode == 0 and " (a.json) beside ж" in done.stdout, done
+
+
 def test_pair_gives_each_job_one_place_and_keeps_to_the_gpus(home):
     paths = jobs_of(home)
     names = sorted(p.stem for p in paths)
