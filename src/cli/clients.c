@@ -104,12 +104,13 @@ static const struct {
         {"evicting", "", "its memory leaves the GPU"},
         {"restoring", "wait", "its memory comes back for its turn"},
         {"waiting", "", "it has work, and waits for its turn or for memory"},
+        {"paused", "paused", "it stands still until sublet resume"},
         {"idle", "idle", "it has no work, and needs no turn"},
 };
 
 static size_t rank_of(const json_t *client)
 {
-        const char *state = figure_string(client, "state");
+        const char *state = client_is_paused(client) ? "paused" : figure_string(client, "state");
         size_t i = 0;
 
         while (i < ARRAY_SIZE(states) && strcmp(states[i].state, state) != 0)

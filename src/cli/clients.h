@@ -28,7 +28,7 @@ void client_put(const json_t *client, const char *field, enum figure kind,
 void clients_explain(FILE *out);
 
 /* Writes how many clients are in which kind of state, such as "3 run, 8 wait". */
-#define CLIENTS_SUMMARY_MAX 64
+#define CLIENTS_SUMMARY_MAX 80
 void clients_summary(json_t *const *clients, size_t n, char ret[static CLIENTS_SUMMARY_MAX]);
 /* Returns the bytes that it has moved in both directions. */
 double client_moved(const json_t *client);

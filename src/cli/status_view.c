@@ -270,7 +270,6 @@ void status_view_explain(FILE *out)
                 (void)fprintf(out, "  %-9s  %s\n", columns[i].title, columns[i].help);
         (void)fprintf(out, "\nStates:\n");
         clients_explain(out);
-        (void)fprintf(out, "  %-9s  %s\n", "paused", "it stands still until sublet resume");
 }
 
 /* Says what is wrong with the daemon's configuration, if anything is. */
@@ -292,15 +291,16 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
         const json_t *gpus = json_object_get(status, "gpus"), *gpu;
         const json_t *host = json_object_get(status, "host_memory");
         const bool freezes = strcmp(figure_string(status, "freeze"), "off") != 0;
-        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX];
+        char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX], d[UNITS_TEXT_MAX];
         unsigned rows = 0;
         size_t i;
 
         if (view->pid && !clients_find(status, view->pid))
                 return 0;
-        (void)fprintf(out, "subletd %s, up %s, host memory %s committed of %s",
+        (void)fprintf(out, "subletd %s, up %s, host memory %s promised of %s, %s used",
                       figure_string(status, "version"), duration_of(status, "uptime_s", a),
-                      size_of(host, "committed", b), size_of(host, "budget", c));
+                      size_of(host, "committed", b), size_of(host, "budget", c),
+                      size_of(host, "used", d));
         if (json_integer_value(json_object_get(host, "pool")) > 0)
                 (void)fprintf(out, ", %s in host pools", size_of(host, "pool", a));
         (void)fputc('\n', out);

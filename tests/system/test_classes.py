@@ -92,6 +92,22 @@ def test_a_program_can_cap_itself(world, start):
     assert p.wait() != 0 and "may use 30 MiB" in p.err(), p.report()
 
 
+HALF = "[default]\nmaximum = 50%\n"
+
+
+@pytest.mark.parametrize("text, share, maximum", [
+    (HALF, "", 0.5), (HALF, ":0.2", 0.2), (HALF, ":0.7", 0.5), ("[default]\nweight = 2\n", "", None),
+    ("[class mine]\nuser = 0-4294967294\nmaximum = 40%\n" + HALF, "", 0.4),
+])
+def test_the_maximum_that_holds_is_shown_wherever_it_is_from(world, start, text, share, maximum):
+    start(text)
+    p = hold(world, 4, **({"SUBLET_SHARE": share} if share else {}))
+    p.await_event("filled")
+    assert only(world)["maximum"] == maximum
+    assert (f"maximum {maximum or 0:.0%}" in world.status_text()) == (maximum is not None)
+    p.finish()
+
+
 def test_a_lower_cap_counts_for_new_memory(world, start):
     change = start(CAPPED)
     p = hold(world, 36)

@@ -61,6 +61,12 @@ def test_the_figures_are_those_of_the_status(world, served):
     assert value(samples, "sublet_clients") == 2
     assert sum(v for n, l, v in samples if n == "sublet_gpu_clients") == 2
     assert value(samples, "sublet_gpu_moved_out_bytes_total") >= 2 * 72 * MIB - gpu["total"]
+    assert world.sublet("pause", "first").returncode == 0
+    wait_for(lambda: value(scrape(served), "sublet_gpu_clients", state="paused") == 1, 60, "figures that are new")
+    samples = scrape(served)
+    assert sum(v for n, l, v in samples if n == "sublet_gpu_clients") == 2
+    states = {l["pid"]: l["state"] for n, l, _ in samples if n == "sublet_client_state_seconds"}
+    assert [pid for pid, state in states.items() if state == "paused"] == [str(held[0].pid)]
     promtool("check", "metrics", text=ask(served)[2])
 
 

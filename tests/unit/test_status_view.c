@@ -27,7 +27,8 @@ static char *render(const char *json)
 
 #define GPU(clients)                                                                              \
         "{\"version\":\"0.1.0\",\"uptime_s\":3.5,\"mode\":\"auto\",\"quantum\":\"auto\","         \
-        "\"host_memory\":{\"budget\":68719476736,\"committed\":1073741824},\"gpus\":[{"           \
+        "\"host_memory\":{\"budget\":68719476736,\"committed\":1073741824,\"used\":3221225472},"  \
+        "\"gpus\":[{"                                                                             \
         "\"index\":0,\"uuid\":\"GPU-1\",\"name\":\"H\",\"total\":150000000000,\"foreign\":0,"     \
         "\"capacity\":149000000000,\"headroom\":536870912,\"unevictable_budget\":7000000000,"     \
         "\"visible\":141000000000,\"charged\":1,\"unevictable\":1,\"committed\":1,\"quantum_s\":" \
@@ -345,6 +346,33 @@ static void a_paused_client_is_shown_with_the_time_of_its_pause(void **state)
         free(text);
 }
 
+/* It may have its turn still: it does not run. */
+static void a_paused_client_stands_and_counts_between_those_that_wait_and_idle_ones(void **state)
+{
+        static const char waits[] = "{\"pid\":2,\"name\":\"b\",\"state\":\"waiting\"}",
+                          idles[] = "{\"pid\":3,\"name\":\"c\",\"state\":\"idle\"}";
+        char all[4096], *text;
+        const char *paused, *waiting, *idle;
+
+        (void)snprintf(all, sizeof(all), GPU("%s,%s,%s"), idles,
+                       FROZEN("running", "true", "75.0", "\"paused\""), waits);
+        text = render(all);
+        assert_non_null(strstr(text, "\n  1 wait, 1 paused, 1 idle\n"));
+        waiting = strstr(text, "waiting");
+        paused = strstr(text, "paused ");
+        idle = strstr(text, "idle");
+        assert_true(waiting && paused && idle && waiting < paused && paused < idle);
+        free(text);
+}
+
+static void the_first_line_tells_promised_and_used_host_memory_apart(void **state)
+{
+        char *text = render(GPU(""));
+
+        assert_non_null(strstr(text, "host memory 1 GiB promised of 64 GiB, 3 GiB used\n"));
+        free(text);
+}
+
 static void a_client_that_is_not_paused_yet_keeps_its_state(void **state)
 {
         char *text = render(GPU(FROZEN("running", "true", "0.0", "\"paused\"")));
@@ -441,6 +469,9 @@ int main(void)
                 cmocka_unit_test(the_widest_client_fits_every_terminal),
                 cmocka_unit_test(overflow_columns_appear_only_with_overflow),
                 cmocka_unit_test(a_paused_client_is_shown_with_the_time_of_its_pause),
+                cmocka_unit_test(
+                        a_paused_client_stands_and_counts_between_those_that_wait_and_idle_ones),
+                cmocka_unit_test(the_first_line_tells_promised_and_used_host_memory_apart),
                 cmocka_unit_test(a_client_that_is_not_paused_yet_keeps_its_state),
                 cmocka_unit_test(a_client_frozen_without_its_memory_keeps_its_state),
                 cmocka_unit_test(a_client_that_is_drained_is_shown_with_the_reason),

@@ -190,7 +190,7 @@ static void four_programs_fit_80_columns_with_what_matters(void **state)
 
         look(status_of(many(4), 1));
         text = shown(80, 24);
-        assert_non_null(strstr(text, "host memory 1.0G of 64.0G"));
+        assert_non_null(strstr(text, "host memory 1.0G promised of 64.0G"));
         assert_non_null(strstr(text, "GPU 0 Card"));
         assert_non_null(strstr(text, "2 run, 1 wait, 1 idle, 3 hand-offs"));
         assert_non_null(strstr(text, "10.0G of 16.0G"));

@@ -63,17 +63,20 @@ static void draw_header(const json_t *status, const struct top_view *view, struc
 {
         const json_t *host = json_object_get(status, "host_memory");
         const json_t *quantum = json_object_get(status, "quantum");
-        char up[FIGURE_MAX], used[FIGURE_MAX], all[FIGURE_MAX], turns[FIGURE_MAX], text[512];
+        char up[FIGURE_MAX], promised[FIGURE_MAX], used[FIGURE_MAX], all[FIGURE_MAX],
+                turns[FIGURE_MAX], text[512];
         int x = frame_text(f, y, 0, f->width, STYLE_BOLD, "sublet top") + 2;
 
         if (!status)
                 return;
         figure_put(json_object_get(status, "uptime_s"), FIGURE_SECONDS, up);
-        figure_put(json_object_get(host, "committed"), FIGURE_SIZE, used);
+        figure_put(json_object_get(host, "committed"), FIGURE_SIZE, promised);
+        figure_put(json_object_get(host, "used"), FIGURE_SIZE, used);
         figure_put(json_object_get(host, "budget"), FIGURE_SIZE, all);
         figure_put(quantum, json_is_string(quantum) ? FIGURE_TEXT : FIGURE_SECONDS, turns);
-        (void)snprintf(text, sizeof(text), "host memory %s of %s   mode %s, turns %s   up %s", used,
-                       all, figure_string(status, "mode"), turns, up);
+        (void)snprintf(text, sizeof(text),
+                       "host memory %s promised of %s, %s used   mode %s, turns %s   up %s",
+                       promised, all, used, figure_string(status, "mode"), turns, up);
         (void)frame_text(f, y, x, f->width - x, STYLE_PLAIN, text);
         if (f->width - x > frame_columns(f, text) + 24)
                 frame_right(f, y, x, f->width - x, STYLE_DIM, figure_string(status, "time"));

@@ -174,6 +174,13 @@ struct sched_share entitlement_share(const struct client *c)
         };
 }
 
+unsigned entitlement_maximum(const struct client *c)
+{
+        const unsigned class = settings_of(c)->maximum_permille % 1000, own = c->claim.maximum;
+
+        return class && own ? MIN(class, own) : MAX(class, own);
+}
+
 bool entitlement_groups(const struct client *a, const struct client *b)
 {
         return a->class && a->class == b->class && a->class->settings.group;

@@ -25,6 +25,9 @@ int entitlement_claim(struct client *c, const struct wire_message *m);
 struct sched_origin entitlement_origin(const struct client *c);
 /* Returns the part that the client gets of their time. */
 struct sched_share entitlement_share(const struct client *c);
+/* Returns the most that it gets of a card's time, in thousandths: by its own maximum, or that of
+ * its class or of [default]. 0: no limit. */
+unsigned entitlement_maximum(const struct client *c);
 /* True if both clients are of a class whose programs run together. */
 bool entitlement_groups(const struct client *a, const struct client *b);
 

@@ -166,6 +166,8 @@ static void add_class(struct exposition *e, const struct server *s, unsigned gpu
 
 /* ---- a client on a GPU ---- */
 
+#define PAUSED "paused" /* a state that the scheduler does not know */
+
 static void add_info(struct exposition *e, const struct client *c, const struct client_account *acc,
                      struct labels *l)
 {
@@ -187,8 +189,12 @@ static void add_client(struct exposition *e, const struct client *c, unsigned gp
         struct labels l = client_labels(c, gpu, names);
 
         add_info(e, c, acc, &l);
-        exposition_add_with(e, METRIC_CLIENT_STATE, &l, "state", sched_state_name(v->state),
-                            sub_sat(now, v->since_ns));
+        if (client_is_paused(c))
+                exposition_add_with(e, METRIC_CLIENT_STATE, &l, "state", PAUSED,
+                                    sub_sat(now, c->frozen.since_ns));
+        else
+                exposition_add_with(e, METRIC_CLIENT_STATE, &l, "state", sched_state_name(v->state),
+                                    sub_sat(now, v->since_ns));
         for (unsigned i = 0; i < SCHED_FLAGS; i++)
                 if (v->flags & 1u << i)
                         exposition_add_with(e, METRIC_CLIENT_FLAG, &l, "flag", sched_flag_name(i),
@@ -218,18 +224,19 @@ static void add_client(struct exposition *e, const struct client *c, unsigned gp
 /* ---- the whole ---- */
 
 static void add_states(struct exposition *e, const struct server *s, unsigned gpu,
-                       const unsigned in_state[static SCHED_STATES])
+                       const unsigned in_state[static SCHED_STATES + 1])
 {
         struct labels l = gpu_labels(s, gpu);
 
         for (unsigned state = 0; state < SCHED_STATES; state++)
                 exposition_add_with(e, METRIC_GPU_CLIENTS, &l, "state",
                                     sched_state_name((enum sched_state)state), in_state[state]);
+        exposition_add_with(e, METRIC_GPU_CLIENTS, &l, "state", PAUSED, in_state[SCHED_STATES]);
 }
 
 static void add_clients(struct exposition *e, struct server *s, uint64_t now, bool names)
 {
-        unsigned in_state[SCHED_GPUS_MAX][SCHED_STATES] = {0};
+        unsigned in_state[SCHED_GPUS_MAX][SCHED_STATES + 1] = {0}; /* the last: paused */
 
         for (struct client *c = s->clients; c; c = c->next) {
                 struct sched_client_view v;
@@ -241,7 +248,7 @@ static void add_clients(struct exposition *e, struct server *s, uint64_t now, bo
 
                         if (sched_account_view(s->sched, c->id, g, &a) < 0)
                                 continue;
-                        in_state[g][v.state]++;
+                        in_state[g][client_is_paused(c) ? SCHED_STATES : v.state]++;
                         add_client(e, c, g, now, &v, &a, names);
                 }
         }

@@ -131,7 +131,7 @@ static void add_share(json_t *one, const struct client *c, bool held, uint64_t p
                                   : share.weight ? permille(share.weight)
                                                  : json_real(1));
         (void)json_object_set_new(one, "minimum", permille(known ? share.minimum : 0));
-        (void)json_object_set_new(one, "maximum", permille(known ? share.maximum : 0));
+        (void)json_object_set_new(one, "maximum", permille(known ? entitlement_maximum(c) : 0));
         (void)json_object_set_new(one, "memory_cap",
                                   known && cap < UINT64_MAX ? bytes(cap) : json_null());
         (void)json_object_set_new(one, "held", json_boolean(held));
@@ -303,14 +303,36 @@ static json_t *utilization(const struct server *s, const struct gpu *g)
         return percent >= 0 && percent <= 100 ? json_real(percent / 100.0) : json_null();
 }
 
+/* A paused program counts neither as running nor as waiting, whatever it has of the scheduler.
+ * Returns how many there are on the GPU. */
+static unsigned leave_out_paused(const struct server *s, unsigned gpu, uint64_t now,
+                                 struct sched_gpu_view *v)
+{
+        unsigned paused = 0;
+
+        for (const struct client *c = s->clients; c; c = c->next) {
+                struct sched_client_view view;
+
+                if (!c->id || c->accounts[gpu].ordinal < 0 || !client_is_paused(c) ||
+                    sched_client_view(s->sched, c->id, now, &view) < 0)
+                        continue;
+                paused++;
+                if (view.state == SCHED_RUNNING || view.state == SCHED_DRAINING)
+                        v->running--;
+                else if (view.state == SCHED_WAITING && v->waiting > 0)
+                        v->waiting--;
+        }
+        return paused;
+}
+
 static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_view *v,
-                        uint64_t now, const struct peer *viewer)
+                        unsigned paused, uint64_t now, const struct peer *viewer)
 {
         const struct gpu *g = &s->gpus.list[gpu];
 
         return json_pack(
                 "{s:i, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, "
-                "s:I, s:b, s:i, s:i, s:i, s:o, s:s?, s:o, s:o}",
+                "s:I, s:b, s:i, s:i, s:i, s:i, s:o, s:s?, s:o, s:o}",
                 "index", (int)gpu, "nvml_index",
                 g->nvml_index >= 0 ? json_integer(g->nvml_index) : json_null(), "uuid",
                 g->uuid_text, "name", g->name, "total", bytes(v->total), "foreign",
@@ -321,10 +343,25 @@ static json_t *gpu_json(struct server *s, unsigned gpu, const struct sched_gpu_v
                 "charged", bytes(v->charged), "unevictable", bytes(v->unevictable), "committed",
                 bytes(v->committed), "quantum_s", seconds(v->quantum_ns), "move_s_per_gib",
                 seconds(v->gib_ns), "handoffs", (json_int_t)v->handoffs, "contested", v->contested,
-                "waiting", (int)v->waiting, "running", (int)v->running, "reserved",
-                (int)reserve_count(s, gpu), "utilization", utilization(s, g), "compute_mode",
-                nvml_compute_mode_name(g->compute_mode), "others", others_json(s, g, viewer),
-                "clients", clients_json(s, gpu, now, viewer));
+                "waiting", (int)v->waiting, "running", (int)v->running, "paused", (int)paused,
+                "reserved", (int)reserve_count(s, gpu), "utilization", utilization(s, g),
+                "compute_mode", nvml_compute_mode_name(g->compute_mode), "others",
+                others_json(s, g, viewer), "clients", clients_json(s, gpu, now, viewer));
+}
+
+/* Returns the host memory that programs hold: their arenas, and what overflow uses. */
+static uint64_t host_used(const struct server *s)
+{
+        uint64_t sum = 0;
+
+        for (const struct client *c = s->clients; c; c = c->next)
+                for (unsigned g = 0; c->id && g < s->gpus.n; g++) {
+                        struct sched_account_view a;
+
+                        if (sched_account_view(s->sched, c->id, g, &a) == 0)
+                                sum += a.usage.arena + client_overflow(c, g);
+                }
+        return sum;
 }
 
 /* Writes the time as ISO 8601 has it, such as 2026-11-27T10:26:15Z. */
@@ -358,15 +395,17 @@ json_t *status_json(struct server *s, const struct peer *viewer)
 
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct sched_gpu_view v;
+                unsigned paused;
 
                 if (sched_gpu_view(s->sched, g, &v) < 0)
                         continue;
-                (void)json_array_append_new(list, gpu_json(s, g, &v, now, viewer));
+                paused = leave_out_paused(s, g, now, &v);
+                (void)json_array_append_new(list, gpu_json(s, g, &v, paused, now, viewer));
         }
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
         return json_pack(
-                "{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o}, s:o, s:o, s:o}",
+                "{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o, s:o}, s:o, s:o, s:o}",
                 "schema", STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION,
                 "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
                 sched_mode_name(s->config->sched.mode), "quantum",
@@ -374,7 +413,7 @@ json_t *status_json(struct server *s, const struct peer *viewer)
                                             : json_string("auto"),
                 "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
                 bytes(s->host_budget_bytes), "committed",
-                bytes(sched_beyond_cards(s->sched) + s->host_mapped), "pool",
-                bytes(host_pools_held(s)), "gpus", list, "jobs", submit_json(s, viewer),
+                bytes(sched_beyond_cards(s->sched) + s->host_mapped), "used", bytes(host_used(s)),
+                "pool", bytes(host_pools_held(s)), "gpus", list, "jobs", submit_json(s, viewer),
                 "configuration", configuration_json(s->sources, viewer));
 }

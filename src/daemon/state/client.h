@@ -177,6 +177,13 @@ static inline struct client *client_of_process(const struct server *s, pid_t pid
         return NULL;
 }
 
+/* True if it stands still by a person's order, and says so: wherever states are shown and counted,
+ * its state is "paused". */
+static inline bool client_is_paused(const struct client *c)
+{
+        return c->fd >= 0 && c->frozen.since_ns && (c->frozen.why & WIRE_FROZEN_PAUSED);
+}
+
 /* Returns the client's figure of bytes that overflow to host memory, at most as many as it was
  * given. */
 static inline uint64_t client_overflow(const struct client *c, unsigned gpu)
