@@ -1,4 +1,4 @@
-/* units.c: owns how numbers, sizes, rates and durations are written and read.
+/* units.c: owns how numbers, sizes, rates, durations and times are written and read.
  * Must never guess: a text is malformed unless it is one number and one known suffix. */
 #include "base/units.h"
 
@@ -176,5 +176,14 @@ const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_MAX])
         else
                 (void)snprintf(buf, UNITS_TEXT_MAX, "%llu h %u min", (unsigned long long)(s / 3600),
                                (unsigned)(s % 3600 / 60));
+        return buf;
+}
+
+const char *units_format_utc(time_t when, char buf[static UNITS_TEXT_MAX])
+{
+        struct tm utc;
+
+        if (!gmtime_r(&when, &utc) || !strftime(buf, UNITS_TEXT_MAX, "%Y-%m-%dT%H:%M:%SZ", &utc))
+                buf[0] = '\0';
         return buf;
 }

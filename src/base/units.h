@@ -1,4 +1,4 @@
-/* units.h: numbers, sizes, rates and durations as people write them.
+/* units.h: numbers, sizes, rates and durations as people write them, and times.
  *
  * Sizes: "512B", "64MiB", "1.5GiB", "16k", "2GB". A number needs its unit, except 0 and, as a size,
  * bytes from 1 MiB on. Binary suffixes (k, m, g, t, KiB, MiB, GiB, TiB) are powers of 1024; KB, MB,
@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 int units_parse_size(const char *text, uint64_t *ret_bytes);
 int units_parse_rate(const char *text, uint64_t *ret_bytes_per_s);
@@ -22,3 +23,5 @@ int units_parse_count(const char *text, uint64_t *ret_count);
 const char *units_format_size(uint64_t bytes, char buf[static UNITS_TEXT_MAX]);
 /* Writes a duration: "1.2 s", "35 ms", "3 min 20 s". Returns buf. */
 const char *units_format_duration(uint64_t ns, char buf[static UNITS_TEXT_MAX]);
+/* Writes a time in UTC, as ISO 8601 has it: "2026-11-27T10:26:15Z". Returns buf. */
+const char *units_format_utc(time_t when, char buf[static UNITS_TEXT_MAX]);

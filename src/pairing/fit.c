@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "pairing/calibrate.h"
 
 #define ROWS_PER_LEAF 20.0 /* of few rows, leaves are smaller */
@@ -472,15 +473,12 @@ static int fit_way(struct fit *f, struct model_way *ret)
 
 static void name_model(const struct data *data, struct model *m)
 {
-        const time_t now = time(NULL);
-        struct tm utc;
-
         (void)snprintf(m->gpu, sizeof(m->gpu), "%s", data->gpu);
         (void)snprintf(m->driver, sizeof(m->driver), "%s", data->driver);
         m->idle_w = data->idle_w;
         (void)snprintf(m->sublet, sizeof(m->sublet), "%s", SUBLET_VERSION);
         (void)snprintf(m->xgboost, sizeof(m->xgboost), "%s", trees_version());
-        (void)strftime(m->time, sizeof(m->time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+        (void)units_format_utc(time(NULL), m->time);
 }
 
 /* Fits each way of which there are pairs enough. Returns how many. */

@@ -193,6 +193,15 @@ static void durations_are_printed_short(void **state)
                 assert_string_equal(units_format_duration(table[i].ns, buf), table[i].text);
 }
 
+static void times_are_printed_in_utc(void **state)
+{
+        char buf[UNITS_TEXT_MAX];
+
+        assert_string_equal(units_format_utc(0, buf), "1970-01-01T00:00:00Z");
+        assert_string_equal(units_format_utc(1795775175, buf), "2026-11-27T10:26:15Z");
+        assert_string_equal(units_format_utc(INT64_MAX, buf), ""); /* a year of no calendar */
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -203,6 +212,7 @@ int main(void)
                 cmocka_unit_test(counts_are_decimal_digits_alone),
                 cmocka_unit_test(sizes_are_printed_short),
                 cmocka_unit_test(durations_are_printed_short),
+                cmocka_unit_test(times_are_printed_in_utc),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

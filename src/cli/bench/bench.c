@@ -207,13 +207,11 @@ static void read_driver_version(struct bench_setting *s, const struct driver_rep
 static void read_machine(struct bench_setting *s)
 {
         struct utsname name;
-        time_t now = time(NULL);
-        struct tm utc;
 
         (void)uname(&name);
         (void)snprintf(s->machine, sizeof(s->machine), "%ld processors, %.32s, Linux %.32s",
                        sysconf(_SC_NPROCESSORS_ONLN), name.machine, name.release);
-        (void)strftime(s->time, sizeof(s->time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+        (void)units_format_utc(time(NULL), s->time);
 }
 
 static int choose_card(struct request *q, struct bench_stage *stage)

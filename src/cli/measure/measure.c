@@ -249,8 +249,6 @@ static char **copy_words(char **words)
 static int report(const struct measuring *m, const char *path, struct job *ret)
 {
         struct report_seen seen = measure_run_seen(&m->run);
-        const time_t now = time(NULL);
-        struct tm utc;
         int r;
 
         if (seen.seconds <= 0)
@@ -259,9 +257,7 @@ static int report(const struct measuring *m, const char *path, struct job *ret)
                 return cli_fail(CLI_FAILED, "out of memory");
         (void)strcpy(ret->name, m->name);
         ret->command = copy_words(m->run.command);
-        if (gmtime_r(&now, &utc))
-                (void)strftime(ret->measured.time, sizeof(ret->measured.time), "%Y-%m-%dT%H:%M:%SZ",
-                               &utc);
+        (void)units_format_utc(time(NULL), ret->measured.time);
         r = write_job(ret, path);
         if (r == CLI_OK)
                 (void)fprintf(stderr, "sublet: measured %.1f s, %.0f %s%s: %s\n",

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/pairs/pairs.h"
 
 #define VERSION       2
@@ -188,18 +189,15 @@ static int write_line(struct pairs_data *d, json_t *line)
 
 int pairs_data_begin(struct pairs_data *d, const struct job *card, double idle_w)
 {
-        char text[32];
-        const time_t now = time(NULL);
-        struct tm utc;
+        char utc[UNITS_TEXT_MAX];
         json_t *line;
 
         if (d->begun)
                 return CLI_OK;
         d->begun = true;
-        (void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
         line = json_pack("{si,ss,ss,si,ss,ss}", "sublet_pairs", VERSION, "gpu", card->measured.gpu,
                          "driver", card->measured.driver, "sms", (int)card->measured.sms, "time",
-                         text, "sublet", SUBLET_VERSION);
+                         units_format_utc(time(NULL), utc), "sublet", SUBLET_VERSION);
         if (line && isfinite(idle_w))
                 (void)json_object_set_new(line, "idle_w", json_real(idle_w));
         return write_line(d, line);

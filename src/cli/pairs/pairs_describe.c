@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/pairs/pairs.h"
 
 static double number(const json_t *object, const char *field)
@@ -106,8 +107,6 @@ int pairs_describe(struct job *job, const char *path, const struct card_figures 
         json_t *json = json_load_file(path, 0, NULL), *kernels = json_object_get(json, "kernels");
         const double gap = number(json, "gap"), busy = number(json, "busy_s_per_step"),
                      launches = number(json, "launches_per_step");
-        const time_t now = time(NULL);
-        struct tm utc;
         size_t i;
         json_t *kernel;
 
@@ -115,8 +114,7 @@ int pairs_describe(struct job *job, const char *path, const struct card_figures 
                 json_decref(json);
                 return -EINVAL;
         }
-        (void)strftime(job->measured.time, sizeof(job->measured.time), "%Y-%m-%dT%H:%M:%SZ",
-                       gmtime_r(&now, &utc));
+        (void)units_format_utc(time(NULL), job->measured.time);
         if (figures)
                 take_card(job, figures);
         take_rates(job, rates, n, window_s);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/pairs/pairs_running.h"
 
 #define LEAD_NS       (70 * NSEC_PER_MSEC)  /* the workers warm up for 50 ms of it … */
@@ -270,9 +271,7 @@ static int record(struct pairs_running *r, unsigned j, double rate, const double
 {
         const double seconds = MAX(window, CARD_S);
         struct pairs_job *job = &r->jobs[j];
-        const time_t now = time(NULL);
         _cleanup_job_ struct job measured;
-        struct tm utc;
         int result;
 
         job_init(&measured);
@@ -287,8 +286,7 @@ static int record(struct pairs_running *r, unsigned j, double rate, const double
                                job->name);
         }
         (void)snprintf(measured.name, sizeof(measured.name), "%s", job->name);
-        (void)strftime(measured.measured.time, sizeof(measured.measured.time), "%Y-%m-%dT%H:%M:%SZ",
-                       gmtime_r(&now, &utc));
+        (void)units_format_utc(time(NULL), measured.measured.time);
         job->alone[0].rate = rate;
         result = pairs_data_begin(&r->data, &r->card_job, r->idle_w);
         if (result == CLI_OK)

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "cli/trace/trace_view.h"
 #include "cli/users.h"
 
@@ -189,20 +190,18 @@ static void add_moment(const struct trace_view *v, json_t *list, const struct tr
 }
 
 /* Writes the time of day of the first event, to which all times are relative. */
-static void put_begin(const struct trace_view *v, char ret[static 32])
+static void put_begin(const struct trace_view *v, char ret[static UNITS_TEXT_MAX])
 {
         const uint64_t now = (uint64_t)json_integer_value(json_object_get(v->answer, "time_ns")),
                        ago = v->in->now_ns - v->trace->events[0].begin_ns;
-        const time_t seconds = (time_t)(sub_sat(now, ago) / NSEC_PER_SEC);
-        struct tm parts;
 
-        (void)strftime(ret, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
+        (void)units_format_utc((time_t)(sub_sat(now, ago) / NSEC_PER_SEC), ret);
 }
 
 json_t *trace_json(const struct trace_view *v)
 {
         json_t *list = json_array();
-        char began[32];
+        char began[UNITS_TEXT_MAX];
 
         if (add_names(v, list) < 0) {
                 json_decref(list);

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/units.h"
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/net/session.h"
@@ -364,16 +365,6 @@ static uint64_t host_used(const struct server *s)
         return sum;
 }
 
-/* Writes the time as ISO 8601 has it, such as 2026-11-27T10:26:15Z. */
-static const char *utc_now(char text[static 32])
-{
-        const time_t now = time(NULL);
-        struct tm parts;
-
-        (void)strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
-        return text;
-}
-
 /* What the files say is for people of this machine: who is in a pod or a container learns only
  * whether the configuration is good. */
 static json_t *configuration_json(const struct sources *from, const struct peer *viewer)
@@ -391,7 +382,7 @@ json_t *status_json(struct server *s, const struct peer *viewer)
 {
         const uint64_t now = clock_now_ns();
         json_t *list = json_array();
-        char instance[24], utc[32];
+        char instance[24], utc[UNITS_TEXT_MAX];
 
         for (unsigned g = 0; g < s->gpus.n; g++) {
                 struct sched_gpu_view v;
@@ -406,9 +397,9 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
         return json_pack(
                 "{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o, s:o}, s:o, s:o, s:o}",
-                "schema", STATUS_SCHEMA, "time", utc_now(utc), "version", SUBLET_VERSION,
-                "instance", instance, "uptime_s", seconds(now - s->started_ns), "mode",
-                sched_mode_name(s->config->sched.mode), "quantum",
+                "schema", STATUS_SCHEMA, "time", units_format_utc(time(NULL), utc), "version",
+                SUBLET_VERSION, "instance", instance, "uptime_s", seconds(now - s->started_ns),
+                "mode", sched_mode_name(s->config->sched.mode), "quantum",
                 s->config->sched.quantum_ns ? json_real(seconds(s->config->sched.quantum_ns))
                                             : json_string("auto"),
                 "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",

@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/units.h"
 
 #define NONE_FAILED (-1)
 #define COMPONENT   "sublet-device-plugin"
@@ -109,15 +110,13 @@ static uint64_t number_of(const struct pod *pod, const char *reason)
 static char *write_event(const struct events *e, const struct pod *pod, const char *reason,
                          const char *message)
 {
-        const time_t now = time(NULL);
-        char name[POD_NAME_MAX + 24], when[32];
-        struct tm parts;
+        char name[POD_NAME_MAX + 24], when[UNITS_TEXT_MAX];
         json_t *event;
         char *text;
 
         (void)snprintf(name, sizeof(name), "%s.%016llx", pod->name,
                        (unsigned long long)number_of(pod, reason));
-        (void)strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
+        (void)units_format_utc(time(NULL), when);
         event = json_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:s, s:s, s:s, s:s}, s:s, s:s, s:s, "
                           "s:{s:s, s:s}, s:s, s:s, s:s, s:s, s:i}",
                           "apiVersion", "v1", "kind", "Event", "metadata", "name", name,
