@@ -70,28 +70,8 @@ int command_options(int argc, char **argv, const struct command_option *options,
 
 int command_take_ways(struct command_input *in, const char *text)
 {
-        bool allowed[WAYS] = {false};
-
-        if (strcmp(text, "auto") == 0)
-                memset(allowed, true, sizeof(allowed));
-        else
-                for (const char *at = text;; at++) {
-                        const size_t n = strcspn(at, ",");
-                        char name[16];
-                        enum way way;
-
-                        (void)snprintf(name, sizeof(name), "%.*s", (int)MIN(n, (size_t)15), at);
-                        if (way_read(name, &way) < 0)
-                                return command_fail(STATUS_USAGE,
-                                                    "--way: '%s' is none of sliced, shared, turns "
-                                                    "and auto",
-                                                    name);
-                        allowed[way] = true;
-                        at += n;
-                        if (!*at)
-                                break;
-                }
-        memcpy(in->allowed, allowed, sizeof(allowed));
+        if (ways_read(text, in->allowed) < 0)
+                return command_fail(STATUS_USAGE, "--way takes " WAYS_FORM ", not '%s'", text);
         return STATUS_OK;
 }
 

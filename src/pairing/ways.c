@@ -10,12 +10,37 @@ const char *const way_names[WAYS] = {
         [WAY_TURNS] = "turns",
 };
 
-int way_read(const char *name, enum way *ret)
+static int read_name(const char *name, size_t n, enum way *ret)
 {
         for (unsigned w = 0; w < WAYS; w++)
-                if (strcmp(name, way_names[w]) == 0) {
+                if (strlen(way_names[w]) == n && strncmp(name, way_names[w], n) == 0) {
                         *ret = (enum way)w;
                         return 0;
                 }
         return -EINVAL;
+}
+
+int way_read(const char *name, enum way *ret)
+{
+        return read_name(name, strlen(name), ret);
+}
+
+int ways_read(const char *text, bool ret[static WAYS])
+{
+        const bool all = strcmp(text, "auto") == 0;
+        bool ways[WAYS] = {all, all, all};
+        enum way way;
+
+        for (const char *at = text; !all;) {
+                const size_t n = strcspn(at, ",");
+
+                if (read_name(at, n, &way) < 0)
+                        return -EINVAL;
+                ways[way] = true;
+                at += n;
+                if (!*at++)
+                        break;
+        }
+        memcpy(ret, ways, sizeof(ways));
+        return 0;
 }

@@ -1,6 +1,8 @@
 /* ways.h: the ways in which two jobs share a card. */
 #pragma once
 
+#include <stdbool.h>
+
 enum way {
         WAY_SLICED, /* both are on the card, and the driver slices its time */
         WAY_SHARED, /* MPS: their kernels run at the same time */
@@ -12,3 +14,8 @@ extern const char *const way_names[WAYS];
 
 /* Reads the name of a way. 0 or -EINVAL. */
 int way_read(const char *name, enum way *ret);
+
+#define WAYS_FORM "sliced, shared or turns, several of them with commas, or auto"
+
+/* Reads a text of this form. 0 or -EINVAL. */
+int ways_read(const char *text, bool ret[static WAYS]);

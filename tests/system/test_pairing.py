@@ -260,7 +260,7 @@ def test_a_model_or_a_job_of_another_card_is_refused(home, tmp_path):
 
 @pytest.mark.parametrize("args, status, sentence", [
     (["predict", "a.json"], 2, "predict takes two job files"),
-    (["predict", "--way", "fast", "a.json", "b.json"], 2, "--way: 'fast' is none of sliced, shared, turns and auto"),
+    (["predict", "--way", "fast", "a.json", "b.json"], 2, "--way takes sliced, shared or turns, several of them with commas, or auto, not 'fast'"),
     (["predict", "nowhere.json", "b.json"], 1, "nowhere.json: cannot read it: No such file or directory"),
     (["predict", "--sing"], 2, "predict has no option '--sing'; sublet help predict lists them"),
     (["pair"], 2, "pair needs job files"),

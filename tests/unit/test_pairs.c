@@ -33,13 +33,12 @@ static void plan_as(unsigned kernels, unsigned models, const struct pairs_choice
 static void plan(unsigned kernels, unsigned models, bool shared)
 {
         plan_as(kernels, models,
-                &(struct pairs_choice){.ways = {[PAIRS_SHARED] = shared,
-                                                [PAIRS_SLICED] = true,
-                                                [PAIRS_TURNS] = true},
-                                       .seed = 1});
+                &(struct pairs_choice){
+                        .ways = {[WAY_SHARED] = shared, [WAY_SLICED] = true, [WAY_TURNS] = true},
+                        .seed = 1});
 }
 
-static unsigned times_planned(unsigned a, unsigned b, enum pairs_way way)
+static unsigned times_planned(unsigned a, unsigned b, enum way way)
 {
         unsigned n = 0;
 
@@ -49,7 +48,7 @@ static unsigned times_planned(unsigned a, unsigned b, enum pairs_way way)
         return n;
 }
 
-static void all_pairs_are_planned_once(unsigned first, unsigned end, enum pairs_way way)
+static void all_pairs_are_planned_once(unsigned first, unsigned end, enum way way)
 {
         for (unsigned a = first; a < end; a++)
                 for (unsigned b = a; b < end; b++)
@@ -60,25 +59,25 @@ static void each_pair_of_kernels_is_shared_once(void **state)
 {
         for (unsigned n = 1; n <= 5; n++) {
                 plan(n, 0, true);
-                all_pairs_are_planned_once(0, n, PAIRS_SHARED);
+                all_pairs_are_planned_once(0, n, WAY_SHARED);
         }
         plan(KERNELS, MODELS, true);
-        all_pairs_are_planned_once(0, KERNELS, PAIRS_SHARED);
+        all_pairs_are_planned_once(0, KERNELS, WAY_SHARED);
 }
 
 static void each_pair_of_models_is_shared_and_sliced_once(void **state)
 {
         plan(KERNELS, MODELS, true);
-        all_pairs_are_planned_once(KERNELS, KERNELS + MODELS, PAIRS_SHARED);
-        all_pairs_are_planned_once(KERNELS, KERNELS + MODELS, PAIRS_SLICED);
+        all_pairs_are_planned_once(KERNELS, KERNELS + MODELS, WAY_SHARED);
+        all_pairs_are_planned_once(KERNELS, KERNELS + MODELS, WAY_SLICED);
 }
 
 static void without_mps_each_pair_of_kernels_is_sliced_once(void **state)
 {
         plan(KERNELS, 0, false);
-        all_pairs_are_planned_once(0, KERNELS, PAIRS_SLICED);
+        all_pairs_are_planned_once(0, KERNELS, WAY_SLICED);
         for (size_t i = 0; i < n_items; i++)
-                assert_int_not_equal(items[i].way, PAIRS_SHARED);
+                assert_int_not_equal(items[i].way, WAY_SHARED);
 }
 
 static void no_pair_is_planned_twice_in_one_way(void **state)
@@ -111,7 +110,7 @@ static void partners_are_as_many_as_asked_and_of_different_families(void **state
 
         plan_as(n, 0,
                 &(struct pairs_choice){
-                        .ways = {[PAIRS_SHARED] = true}, .seed = 3, .partners = partners});
+                        .ways = {[WAY_SHARED] = true}, .seed = 3, .partners = partners});
         assert_in_range(n_items, n * partners / 2, n * partners / 2 + partners);
         for (unsigned j = 0; j < n; j++) {
                 bool families[FAMILIES] = {false};
@@ -138,8 +137,8 @@ static void within_has_all_pairs_in_each_way(void **state)
         const struct pairs_choice choice = {.ways = {true, true, true}, .seed = 1, .within = true};
 
         plan_as(15, 9, &choice);
-        for (unsigned way = 0; way < PAIRS_WAYS_COUNT; way++)
-                all_pairs_are_planned_once(0, 24, (enum pairs_way)way);
+        for (unsigned way = 0; way < WAYS; way++)
+                all_pairs_are_planned_once(0, 24, (enum way)way);
 }
 
 static void chosen_jobs_are_of_all_families(void **state)
@@ -339,11 +338,25 @@ static void the_code_of_each_kernel_fits_and_has_its_entry(void **state)
         assert_int_equal(kernel_ptx(&kernel_jobs[0], code, 1000), -ENOSPC);
 }
 
-static void ways_have_names(void **state)
+static void ways_are_read_from_one_text(void **state)
 {
-        assert_int_equal(pairs_way_find("sliced,turns", 6), PAIRS_SLICED);
-        assert_int_equal(pairs_way_find("slice", 5), -1);
-        assert_string_equal(pairs_way_name(PAIRS_TURNS), "turns");
+        bool ways[WAYS];
+
+        assert_int_equal(ways_read("sliced,turns", ways), 0);
+        assert_true(ways[WAY_SLICED] && ways[WAY_TURNS] && !ways[WAY_SHARED]);
+        assert_int_equal(ways_read("auto", ways), 0);
+        assert_true(ways[WAY_SLICED] && ways[WAY_TURNS] && ways[WAY_SHARED]);
+}
+
+static void malformed_ways_are_refused_and_leave_the_result_alone(void **state)
+{
+        static const char *const wrong[] = {"",        "slice",   "slicedd",     "sliced,",
+                                            ",sliced", "a,turns", "sliced,auto", "sliced, turns"};
+        bool ways[WAYS] = {[WAY_TURNS] = true};
+
+        for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+                assert_int_equal(ways_read(wrong[i], ways), -EINVAL);
+        assert_true(ways[WAY_TURNS] && !ways[WAY_SLICED] && !ways[WAY_SHARED]);
 }
 
 int main(void)
@@ -364,7 +377,8 @@ int main(void)
                 cmocka_unit_test(drawn_kernels_cover_the_parameters),
                 cmocka_unit_test(drawn_parameters_do_not_depend_on_each_other),
                 cmocka_unit_test(the_code_of_each_kernel_fits_and_has_its_entry),
-                cmocka_unit_test(ways_have_names),
+                cmocka_unit_test(ways_are_read_from_one_text),
+                cmocka_unit_test(malformed_ways_are_refused_and_leave_the_result_alone),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

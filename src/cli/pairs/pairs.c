@@ -82,23 +82,6 @@ struct request {
 
 /* ---- options ---- */
 
-static int take_ways(struct pairs_setting *s, const char *text)
-{
-        memset(s->choice.ways, 0, sizeof(s->choice.ways));
-        while (*text) {
-                const size_t n = strcspn(text, ",");
-                const int way = pairs_way_find(text, n);
-
-                if (way < 0)
-                        return cli_fail(CLI_USAGE,
-                                        "--ways takes shared, sliced and turns, not '%.*s'", (int)n,
-                                        text);
-                s->choice.ways[way] = true;
-                text += n + (text[n] == ',');
-        }
-        return CLI_OK;
-}
-
 static int take_sim(struct request *q, const char *argument)
 {
         q->simulated = true;
@@ -117,7 +100,10 @@ static int take(int option, const char *argument, void *request)
                 s->output = argument;
                 return CLI_OK;
         case OPTION_WAYS:
-                return take_ways(s, argument);
+                if (ways_read(argument, s->choice.ways) < 0)
+                        return cli_fail(CLI_USAGE, "--ways takes " WAYS_FORM ", not '%s'",
+                                        argument);
+                return CLI_OK;
         case OPTION_TORCH:
                 s->torch = true;
                 return CLI_OK;

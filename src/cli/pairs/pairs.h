@@ -24,7 +24,7 @@ struct pairs_setting {
 /* A pair that was measured, now or by an earlier run into the same file. */
 struct pairs_result {
         unsigned a, b;
-        enum pairs_way way;
+        enum way way;
         double progress[2];
         double rates[2], alone[2]; /* steps a second beside the other, and alone before that */
 };
@@ -56,7 +56,7 @@ int pairs_data_begin(struct pairs_data *d, const struct job *card, double idle_w
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured);
 /* One measure of the job's rate alone, which counts for this run from now on. */
 int pairs_data_alone(struct pairs_data *d, struct pairs_job *job, bool shared, double rate);
-/* handoffs: turns that sublet gave although the way was PAIRS_SLICED. */
+/* handoffs: turns that sublet gave although the way was WAY_SLICED. */
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
                     const struct pairs_result *result, double seconds, json_int_t handoffs);
 void pairs_data_close(struct pairs_data *d);

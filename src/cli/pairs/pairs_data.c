@@ -96,15 +96,12 @@ static void take_pair(struct reading *r, const json_t *line)
 {
         const json_t *pair = json_object_get(line, "pair"),
                      *progress = json_object_get(line, "progress");
-        const char *way = text_of(line, "way");
         const int a = find(r, json_string_value(json_array_get(pair, 0))),
-                  b = find(r, json_string_value(json_array_get(pair, 1))),
-                  known = pairs_way_find(way, strlen(way));
-        struct pairs_result result;
+                  b = find(r, json_string_value(json_array_get(pair, 1)));
+        struct pairs_result result = {.a = (unsigned)a, .b = (unsigned)b};
 
-        if (a < 0 || b < 0 || known < 0)
+        if (a < 0 || b < 0 || way_read(text_of(line, "way"), &result.way) < 0)
                 return;
-        result = (struct pairs_result){.a = (unsigned)a, .b = (unsigned)b, .way = known};
         for (unsigned i = 0; i < 2; i++)
                 result.progress[i] = json_number_value(json_array_get(progress, i));
         (void)pairs_results_add(r->results, &result);
@@ -224,8 +221,8 @@ int pairs_data_alone(struct pairs_data *d, struct pairs_job *job, bool shared, d
         a->rate = rate;
         a->at_ns = clock_now_ns();
         return write_line(d, json_pack("{ss,ss,sf,sI}", "alone", job->name, "way",
-                                       pairs_way_name(shared ? PAIRS_SHARED : PAIRS_SLICED), "rate",
-                                       rate, "time", (json_int_t)time(NULL)));
+                                       way_names[shared ? WAY_SHARED : WAY_SLICED], "rate", rate,
+                                       "time", (json_int_t)time(NULL)));
 }
 
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
@@ -233,7 +230,7 @@ int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
 {
         json_t *line =
                 json_pack("{s[ss],ss,s[ff],s[ff],s[ff],sf,sI}", "pair", jobs[result->a].name,
-                          jobs[result->b].name, "way", pairs_way_name(result->way), "progress",
+                          jobs[result->b].name, "way", way_names[result->way], "progress",
                           result->progress[0], result->progress[1], "rates", result->rates[0],
                           result->rates[1], "alone", result->alone[0], result->alone[1], "seconds",
                           seconds, "time", (json_int_t)time(NULL));

@@ -13,40 +13,23 @@
 
 enum kind { KERNELS, MODELS, MIXED, WITHIN, KINDS };
 
-/* Of all rounds of a kind, one in so many is measured in each way; 0: none. The first is the row of
- * the way with most pairs, whichever that is. */
-static const unsigned one_in[KINDS][PAIRS_WAYS_COUNT] = {
+/* The first of these ways that is to be had has most of the pairs. */
+static const enum way ways_by_pairs[] = {WAY_SHARED, WAY_SLICED, WAY_TURNS};
+
+/* Of all rounds of a kind, one in so many is measured in each of these ways. */
+static const unsigned one_in[KINDS][WAYS] = {
         [KERNELS] = {1, 3, 10}, [MODELS] = {1, 1, 8}, [MIXED] = {8, 16, 48}, [WITHIN] = {1, 1, 1}};
 
 struct ranked {
         struct pairs_item item;
-        unsigned part, kind;
-        size_t at; /* within its kind and way */
+        unsigned part, kind, row; /* row: of its way */
+        size_t at;                /* within its kind and way */
 };
 
 struct list {
         struct ranked *items;
         size_t n, room;
 };
-
-static const char *const way_names[] = {
-#define X(identifier, name, help) name,
-        PAIRS_WAYS(X)
-#undef X
-};
-
-const char *pairs_way_name(enum pairs_way way)
-{
-        return way_names[way];
-}
-
-int pairs_way_find(const char *name, size_t length)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(way_names); i++)
-                if (strlen(way_names[i]) == length && strncmp(way_names[i], name, length) == 0)
-                        return (int)i;
-        return -1;
-}
 
 int pairs_find_job(const struct pairs_job *jobs, size_t n, const char *name)
 {
@@ -183,12 +166,12 @@ static int add_kind(struct list *l, enum kind kind, const unsigned *a, size_t n_
         } else {
                 shuffle(rounds, n_b, state);
         }
-        for (unsigned way = 0; way < PAIRS_WAYS_COUNT; way++) {
+        for (size_t w = 0; w < ARRAY_SIZE(ways_by_pairs); w++) {
                 const size_t begin = l->n;
-                struct ranked r = {.item = {.way = way}, .kind = kind};
+                struct ranked r = {.item = {.way = ways_by_pairs[w]}, .kind = kind, .row = row};
                 size_t n;
 
-                if (!choice->ways[way])
+                if (!choice->ways[r.item.way])
                         continue;
                 n = (most + one_in[kind][row] - 1) / one_in[kind][row];
                 row++;
@@ -212,8 +195,8 @@ static int compare(const void *one, const void *other)
                 return a->part < b->part ? -1 : 1;
         if (a->kind != b->kind)
                 return a->kind < b->kind ? -1 : 1;
-        if (a->item.way != b->item.way)
-                return a->item.way < b->item.way ? -1 : 1;
+        if (a->row != b->row)
+                return a->row < b->row ? -1 : 1;
         return a->at < b->at ? -1 : a->at > b->at;
 }
 

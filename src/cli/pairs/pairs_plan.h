@@ -5,22 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pairing/ways.h"
+
 #define PAIRS_JOBS_MAX  1024
 #define PAIRS_NAME_MAX  64
 #define PAIRS_LOOPS_MAX 48
-
-/* PAIRS_WAY(identifier, name, what it is): the way that two programs share the GPU. */
-#define PAIRS_WAYS(X)                                        \
-        X(SHARED, "shared", "MPS: each has half of the SMs") \
-        X(SLICED, "sliced", "the driver slices the time")    \
-        X(TURNS, "turns", "one at a time, as sublet's mode exclusive lets them")
-
-enum pairs_way {
-#define X(identifier, name, help) PAIRS_##identifier,
-        PAIRS_WAYS(X)
-#undef X
-                PAIRS_WAYS_COUNT
-};
 
 /* How fast a job is alone, in steps a second. It is measured again during the run. */
 struct pairs_alone {
@@ -44,24 +33,21 @@ struct pairs_job {
 
 struct pairs_item {
         unsigned a, b; /* places in the list of jobs */
-        enum pairs_way way;
+        enum way way;
         bool done; /* measured, or given up */
 };
 
 /* -1: there is no such job. */
 int pairs_find_job(const struct pairs_job *jobs, size_t n, const char *name);
-const char *pairs_way_name(enum pairs_way way);
-/* -1: there is no such way. */
-int pairs_way_find(const char *name, size_t length);
 
 struct pairs_choice {
-        bool ways[PAIRS_WAYS_COUNT]; /* which ones are to be had */
+        bool ways[WAYS]; /* which ones are to be had */
         uint64_t seed;
         unsigned partners; /* of each job, among its kind, in the way with most pairs; 0: all */
         bool within;       /* all pairs of all jobs in each way */
 };
 
-/* Makes the list of pairs. PAIRS_SHARED has most of the pairs, and without it PAIRS_SLICED. The
+/* Makes the list of pairs. WAY_SHARED has most of the pairs, and without it WAY_SLICED. The
  * partners of a job are of different families, as far as there are so many. Whatever part of the
  * list is done from its beginning has each job about equally often, and each kind of pairs in
  * proportion. The caller frees *ret_items. 0 or -ENOMEM. */

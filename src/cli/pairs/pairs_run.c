@@ -354,7 +354,7 @@ static int measure_alone(struct pairs_running *r, unsigned j)
         double rates[ALONE_WINDOWS] = {0}, step = 0, rate;
         unsigned n = 0;
 
-        if (!pairs_set_mode(r, PAIRS_SLICED) || !pairs_make_ready(&w, 1) || !prepare(r, &w, &j, 1))
+        if (!pairs_set_mode(r, WAY_SLICED) || !pairs_make_ready(&w, 1) || !prepare(r, &w, &j, 1))
                 return CLI_OK;
         (void)sscanf(w->answer, "job %*s %lf", &step);
         (void)pairs_make_ready(&observer, 1); /* it may have been started again */
@@ -372,7 +372,7 @@ static double window_of(const struct pairs_running *r, const struct pairs_item *
         const bool models = r->jobs[item->a].torch || r->jobs[item->b].torch;
         const double times = models ? MODEL_PAIR : 1;
 
-        return r->setting->seconds * (item->way == PAIRS_TURNS ? MAX(times, TURNS_PAIR) : times);
+        return r->setting->seconds * (item->way == WAY_TURNS ? MAX(times, TURNS_PAIR) : times);
 }
 
 static bool is_missing(const struct pairs_running *r, const struct pairs_job *job)
@@ -448,13 +448,13 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
 {
         const struct pairs_job *a = &r->jobs[item->a], *b = &r->jobs[item->b];
         const enum pairs_place place =
-                item->way == PAIRS_SHARED ? PAIRS_PLACE_MPS : PAIRS_PLACE_SUBLET;
+                item->way == WAY_SHARED ? PAIRS_PLACE_MPS : PAIRS_PLACE_SUBLET;
         struct pairs_worker *workers[2] = {pairs_worker_at(r, a, place, 0),
                                            pairs_worker_at(r, b, place, 1)};
         const unsigned wanted[2] = {item->a, item->b};
         const double window = window_of(r, item);
         struct pairs_result result = {.a = item->a, .b = item->b, .way = item->way};
-        const bool shared = item->way == PAIRS_SHARED;
+        const bool shared = item->way == WAY_SHARED;
         uint64_t begun_ns = clock_now_ns();
         json_int_t handoffs;
         double counts[2];
@@ -466,7 +466,7 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
                                            workers[1]->starts >= PAIRS_STARTS_MAX)) {
                         r->ways[item->way] = false;
                         (void)cli_fail(0, "the programs end too often: no more pairs under %s",
-                                       pairs_way_name(item->way));
+                                       way_names[item->way]);
                 }
                 return CLI_OK;
         }
@@ -480,19 +480,19 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
                 return known;
         }
         begun_ns = clock_now_ns();
-        handoffs = item->way == PAIRS_SLICED ? pairs_count_handoffs(r) : 0;
+        handoffs = item->way == WAY_SLICED ? pairs_count_handoffs(r) : 0;
         if (!run(r, workers, 2, window, counts)) {
                 r->failed++;
                 for (unsigned i = 0; i < 2 && !job_interrupted(); i++)
                         if (strncmp(workers[i]->answer, "ran ", 4) != 0) {
                                 r->jobs[wanted[i]].failures++;
                                 (void)cli_fail(0, "%s beside %s, %s: %s", r->jobs[wanted[i]].name,
-                                               r->jobs[wanted[!i]].name, pairs_way_name(item->way),
+                                               r->jobs[wanted[!i]].name, way_names[item->way],
                                                said(workers[i]));
                         }
                 return CLI_OK;
         }
-        if (item->way == PAIRS_SLICED)
+        if (item->way == WAY_SLICED)
                 handoffs = pairs_count_handoffs(r) - handoffs;
         if (handoffs > 0)
                 (void)cli_fail(0,

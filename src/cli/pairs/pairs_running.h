@@ -26,7 +26,7 @@ struct pairs_running {
         char mps_dir[MPS_DIR_MAX], measure_dir[PATHS_DIR_MAX + 16], gpu[48],
                 log[PATHS_DIR_MAX + 16], file[PATHS_DIR_MAX + 16];
         struct pairs_worker workers[PAIRS_KINDS][PAIRS_PLACES][2];
-        bool ways[PAIRS_WAYS_COUNT], kinds[PAIRS_KINDS];
+        bool ways[WAYS], kinds[PAIRS_KINDS];
         struct pairs_data data;
         struct job card_job; /* what is true of all jobs: the card */
         struct card *card;
@@ -56,6 +56,6 @@ bool pairs_has_place(const struct pairs_running *r, enum pairs_place place);
  * too. */
 bool pairs_make_ready(struct pairs_worker *const *workers, unsigned n);
 /* True: the daemon is in the mode that this way needs. */
-bool pairs_set_mode(struct pairs_running *r, enum pairs_way way);
+bool pairs_set_mode(struct pairs_running *r, enum way way);
 /* How often the GPU went from one program to another, by turns. */
 json_int_t pairs_count_handoffs(const struct pairs_running *r);

@@ -39,9 +39,9 @@ static int start_daemon(struct pairs_running *r)
         return job_daemon_start(&r->daemon, (const char *const[]){"--config", settings, NULL});
 }
 
-bool pairs_set_mode(struct pairs_running *r, enum pairs_way way)
+bool pairs_set_mode(struct pairs_running *r, enum way way)
 {
-        const char *mode = way == PAIRS_TURNS ? "exclusive" : "auto";
+        const char *mode = way == WAY_TURNS ? "exclusive" : "auto";
         json_t *answer = NULL;
         int result;
 
@@ -72,7 +72,7 @@ static void start_mps(struct pairs_running *r)
 {
         int result;
 
-        if (!r->ways[PAIRS_SHARED])
+        if (!r->ways[WAY_SHARED])
                 return;
         (void)snprintf(r->mps_dir, sizeof(r->mps_dir), "%.70s/mps", r->setting->folder);
         r->mps = (struct mps_options){
@@ -80,7 +80,7 @@ static void start_mps(struct pairs_running *r)
         result = mps_start(&r->mps, &r->mps_pid);
         if (result == 0)
                 return;
-        r->ways[PAIRS_SHARED] = false;
+        r->ways[WAY_SHARED] = false;
         (void)cli_fail(0, "MPS does not start (%s): no pairs are measured under shared",
                        result == -ENOENT ? "there is no " MPS_CONTROL : strerror(-result));
 }
@@ -100,7 +100,7 @@ unsigned pairs_workers_at(enum pairs_place place)
 
 bool pairs_has_place(const struct pairs_running *r, enum pairs_place place)
 {
-        return place == PAIRS_PLACE_MPS ? r->ways[PAIRS_SHARED] : true;
+        return place == PAIRS_PLACE_MPS ? r->ways[WAY_SHARED] : true;
 }
 
 bool pairs_make_ready(struct pairs_worker *const *workers, unsigned n)
@@ -248,7 +248,7 @@ int pairs_start(struct pairs_running *r)
                         for (unsigned which = 0; which < 2; which++)
                                 if (kind || place || which)
                                         set_up_worker(r, kind, place, which);
-        n_mps = r->ways[PAIRS_SHARED] ? workers_of(r, PAIRS_PLACE_MPS, workers) : 0;
+        n_mps = r->ways[WAY_SHARED] ? workers_of(r, PAIRS_PLACE_MPS, workers) : 0;
         n = n_mps + workers_of(r, PAIRS_PLACE_SUBLET, workers + n_mps);
         n += workers_of(r, PAIRS_PLACE_MEASURED, workers + n);
         /* The first program under MPS starts the server, for which others could come too early. */
@@ -269,7 +269,7 @@ int pairs_start(struct pairs_running *r)
                 show_log(r);
                 for (unsigned i = 0; i < n_mps; i++)
                         pairs_worker_end(workers[i]);
-                r->ways[PAIRS_SHARED] = false;
+                r->ways[WAY_SHARED] = false;
         }
         return job_interrupted() ? CLI_FAILED : CLI_OK;
 }

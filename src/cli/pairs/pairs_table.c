@@ -36,12 +36,12 @@ static void print_pair(FILE *out, const struct pairs_job *jobs, const struct pai
 }
 
 static void print_way(FILE *out, const struct pairs_job *jobs, struct pairs_result *sorted,
-                      size_t n, enum pairs_way way)
+                      size_t n, enum way way)
 {
         const size_t shown = n / 2 < SHOWN ? n / 2 : SHOWN;
 
         qsort(sorted, n, sizeof(*sorted), compare);
-        (void)fprintf(out, "%-8s %5zu  %6.2f %6.2f %6.2f %6.2f %6.2f\n", pairs_way_name(way), n,
+        (void)fprintf(out, "%-8s %5zu  %6.2f %6.2f %6.2f %6.2f %6.2f\n", way_names[way], n,
                       sum_of(&sorted[0]), quantile(sorted, n, 0.25), quantile(sorted, n, 0.5),
                       quantile(sorted, n, 0.75), sum_of(&sorted[n - 1]));
         for (size_t i = 0; i < shown; i++)
@@ -100,7 +100,7 @@ void pairs_print_table(FILE *out, const struct pairs_job *jobs, const struct pai
                 return;
         (void)fprintf(out, "The sum of both programs' progress: 1.00 is what one has alone.\n"
                            "way      pairs   least     1/4 median    3/4   most\n");
-        for (unsigned way = 0; way < PAIRS_WAYS_COUNT; way++) {
+        for (unsigned way = 0; way < WAYS; way++) {
                 size_t n = 0;
 
                 for (size_t i = 0; i < results->n; i++)

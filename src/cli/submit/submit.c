@@ -83,25 +83,6 @@ struct submitting {
 
 /* ---- options ---- */
 
-static int take_ways(struct submitting *s, const char *text)
-{
-        _cleanup_free_ char *copy = strdup(text);
-        char *rest = copy, *name;
-
-        for (unsigned w = 0; w < WAYS; w++)
-                s->ways[w] = strcmp(text, "auto") == 0;
-        while (copy && strcmp(text, "auto") != 0 && (name = strsep(&rest, ","))) {
-                enum way way;
-
-                if (way_read(name, &way) < 0)
-                        return cli_fail(CLI_USAGE,
-                                        "--way takes sliced, turns, shared or auto, not '%s'",
-                                        name);
-                s->ways[way] = true;
-        }
-        return copy ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
-}
-
 static int take(int option, const char *argument, void *submitting)
 {
         struct submitting *s = submitting;
@@ -118,7 +99,9 @@ static int take(int option, const char *argument, void *submitting)
                                         argument);
                 return CLI_OK;
         case OPTION_WAY:
-                return take_ways(s, argument);
+                if (ways_read(argument, s->ways) < 0)
+                        return cli_fail(CLI_USAGE, "--way takes " WAYS_FORM ", not '%s'", argument);
+                return CLI_OK;
         case OPTION_WAIT:
                 if (units_parse_duration(argument, &s->wait_ns) < 0 || s->wait_ns == 0)
                         return cli_fail(CLI_USAGE,
@@ -497,7 +480,7 @@ int submit_main(const struct cli_command *self, int argc, char **argv)
         struct submitting s = {.bound = 0.7, .place = {.fd = -EBADF}, .signals = -EBADF};
         int words, r;
 
-        (void)take_ways(&s, "auto");
+        (void)ways_read("auto", s.ways);
         r = cli_parse(self, argc, argv, 1, take, &s, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
