@@ -1,6 +1,5 @@
 /* nvml.c: the part of NVML that monitors and daemons use, answered from the session's segment.
- * Needs no CUDA and takes no memory of a card. The types and numbers are NVML's, declared here
- * because no other file uses them. */
+ * Needs no CUDA and takes no memory of a card. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,30 +7,12 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "sim/nvml/gpm.h"
+#include "nvml/nvml_abi.h"
 #include "sim/session/fault.h"
 #include "sim/session/identity.h"
 #include "sim/session/session.h"
 
 #define EXPORT __attribute__((visibility("default")))
-
-typedef enum {
-        NVML_SUCCESS = 0,
-        NVML_ERROR_UNINITIALIZED = 1,
-        NVML_ERROR_INVALID_ARGUMENT = 2,
-        NVML_ERROR_NOT_SUPPORTED = 3,
-        NVML_ERROR_NOT_FOUND = 6,
-        NVML_ERROR_INSUFFICIENT_SIZE = 7,
-        NVML_ERROR_DRIVER_NOT_LOADED = 9,
-        NVML_ERROR_GPU_IS_LOST = 15,
-        NVML_ERROR_UNKNOWN = 999,
-} nvmlReturn_t;
-
-typedef struct nvmlDevice_st *nvmlDevice_t;
-
-typedef struct {
-        unsigned long long total, free, used;
-} nvmlMemory_t;
 
 typedef struct {
         unsigned int version;
@@ -43,74 +24,34 @@ typedef struct {
         unsigned long long usedGpuMemory;
 } nvmlProcessInfo_v1_t;
 
-typedef struct {
-        unsigned int pid;
-        unsigned long long usedGpuMemory;
-        unsigned int gpuInstanceId, computeInstanceId;
-} nvmlProcessInfo_v2_t;
-
-typedef struct {
-        unsigned int gpu, memory;
-} nvmlUtilization_t;
-
-typedef struct {
-        char busIdLegacy[16];
-        unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
-        char busId[32];
-} nvmlPciInfo_t;
+struct nvmlGpmSample_st {
+        bool taken;
+        unsigned index;
+        uint64_t ns, kernel_ns, h2d_bytes, d2h_bytes;
+};
 
 #define NVML_MEMORY_V2 (sizeof(nvmlMemory_v2_t) | (2u << 24))
 
-#define NVML_FUNCTIONS(X)                                                                  \
-        X(nvmlInit_v2, (void))                                                             \
-        X(nvmlInit, (void))                                                                \
-        X(nvmlInitWithFlags, (unsigned flags))                                             \
-        X(nvmlShutdown, (void))                                                            \
-        X(nvmlDeviceGetCount_v2, (unsigned *count))                                        \
-        X(nvmlDeviceGetCount, (unsigned *count))                                           \
-        X(nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvmlDevice_t *device))           \
-        X(nvmlDeviceGetHandleByIndex, (unsigned index, nvmlDevice_t *device))              \
-        X(nvmlDeviceGetHandleByUUID, (const char *uuid, nvmlDevice_t *device))             \
-        X(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device))        \
-        X(nvmlDeviceGetHandleByPciBusId, (const char *id, nvmlDevice_t *device))           \
-        X(nvmlDeviceGetUUID, (nvmlDevice_t device, char *uuid, unsigned length))           \
-        X(nvmlDeviceGetName, (nvmlDevice_t device, char *name, unsigned length))           \
-        X(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t * memory))           \
-        X(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t * memory))     \
-        X(nvmlDeviceGetComputeRunningProcesses,                                            \
-          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v1_t *infos))             \
-        X(nvmlDeviceGetComputeRunningProcesses_v2,                                         \
-          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
-        X(nvmlDeviceGetComputeRunningProcesses_v3,                                         \
-          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
-        X(nvmlDeviceGetMPSComputeRunningProcesses_v3,                                      \
-          (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *infos))             \
-        X(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *index))                      \
-        X(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *minor))                \
-        X(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *mode))                      \
-        X(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t * pci))             \
-        X(nvmlDeviceGetMaxPcieLinkGeneration, (nvmlDevice_t device, unsigned *generation)) \
-        X(nvmlDeviceGetMaxPcieLinkWidth, (nvmlDevice_t device, unsigned *width))           \
-        X(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned *now, unsigned *pending))   \
-        X(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t device, unsigned *count))          \
-        X(nvmlDeviceGetMigDeviceHandleByIndex,                                             \
-          (nvmlDevice_t device, unsigned index, nvmlDevice_t *ret))                        \
-        X(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t * rates)) \
-        X(nvmlDeviceGetPowerUsage, (nvmlDevice_t device, unsigned *milliwatts))            \
-        X(nvmlDeviceGetClockInfo, (nvmlDevice_t device, int type, unsigned *mhz))          \
-        X(nvmlGpmQueryDeviceSupport, (nvmlDevice_t device, nvmlGpmSupport_t * support))    \
-        X(nvmlGpmSampleAlloc, (nvmlGpmSample_t * sample))                                  \
-        X(nvmlGpmSampleFree, (nvmlGpmSample_t sample))                                     \
-        X(nvmlGpmSampleGet, (nvmlDevice_t device, nvmlGpmSample_t sample))                 \
-        X(nvmlGpmMetricsGet, (nvmlGpmMetricsGet_t * get))                                  \
-        X(nvmlSystemGetDriverVersion, (char *version, unsigned length))                    \
-        X(nvmlSystemGetNVMLVersion, (char *version, unsigned length))                      \
-        X(nvmlSystemGetCudaDriverVersion, (int *version))                                  \
-        X(nvmlSystemGetCudaDriverVersion_v2, (int *version))
-
-#define X(name, params) EXPORT nvmlReturn_t name params;
-NVML_FUNCTIONS(X)
-#undef X
+/* Those that sublet calls, and others that monitors call. */
+#define NVML(symbol, params) EXPORT nvmlReturn_t symbol params;
+#include "nvml/nvml_api.def"
+NVML(nvmlInit, (void))
+NVML(nvmlInitWithFlags, (unsigned flags))
+NVML(nvmlDeviceGetCount, (unsigned *count))
+NVML(nvmlDeviceGetHandleByIndex, (unsigned index, nvmlDevice_t *device))
+NVML(nvmlDeviceGetHandleByPciBusId, (const char *id, nvmlDevice_t *device))
+NVML(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory))
+NVML(nvmlDeviceGetComputeRunningProcesses,
+     (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v1_t *infos))
+NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3,
+     (nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos))
+NVML(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *index))
+NVML(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *minor))
+NVML(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t *pci))
+NVML(nvmlSystemGetNVMLVersion, (char *version, unsigned length))
+NVML(nvmlSystemGetCudaDriverVersion, (int *version))
+NVML(nvmlSystemGetCudaDriverVersion_v2, (int *version))
+#undef NVML
 EXPORT const char *nvmlErrorString(nvmlReturn_t result);
 
 static struct {
@@ -250,6 +191,8 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
                 return "Insufficient Size";
         case NVML_ERROR_DRIVER_NOT_LOADED:
                 return "Driver Not Loaded";
+        case NVML_ERROR_FUNCTION_NOT_FOUND:
+                return "Function Not Found";
         case NVML_ERROR_GPU_IS_LOST:
                 return "GPU is lost";
         case NVML_ERROR_UNKNOWN:
@@ -717,7 +660,7 @@ EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 }
 
 static void list_processes(struct session *s, unsigned index, bool mps, unsigned room,
-                           unsigned *found, nvmlProcessInfo_v2_t *ret)
+                           unsigned *found, nvmlProcessInfo_t *ret)
 {
         unsigned mig = session_mig(s);
 
@@ -729,7 +672,7 @@ static void list_processes(struct session *s, unsigned index, bool mps, unsigned
                     !atomic_load(&use->contexts) || (mps && !atomic_load(&slot->mps)))
                         continue;
                 if (*found < room)
-                        ret[*found] = (nvmlProcessInfo_v2_t){
+                        ret[*found] = (nvmlProcessInfo_t){
                                 .pid = (unsigned)slot->pid,
                                 /* NVML counts managed memory for the card, not for a process. */
                                 .usedGpuMemory = sub_sat(atomic_load(&use->used),
@@ -741,7 +684,7 @@ static void list_processes(struct session *s, unsigned index, bool mps, unsigned
 }
 
 static nvmlReturn_t running_processes(const char *function, nvmlDevice_t device, bool mps,
-                                      unsigned *count, nvmlProcessInfo_v2_t *infos)
+                                      unsigned *count, nvmlProcessInfo_t *infos)
 {
         unsigned index, found = 0, room;
         struct session *s;
@@ -763,19 +706,19 @@ static nvmlReturn_t running_processes(const char *function, nvmlDevice_t device,
 
 /* As on a real card, a client of MPS is in both lists. */
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                            nvmlProcessInfo_v2_t *infos)
+                                                            nvmlProcessInfo_t *infos)
 {
         return running_processes(__func__, device, false, count, infos);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                               nvmlProcessInfo_v2_t *infos)
+                                                               nvmlProcessInfo_t *infos)
 {
         return running_processes(__func__, device, true, count, infos);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                            nvmlProcessInfo_v2_t *infos)
+                                                            nvmlProcessInfo_t *infos)
 {
         return nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
 }
@@ -783,7 +726,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
                                                          nvmlProcessInfo_v1_t *infos)
 {
-        nvmlProcessInfo_v2_t wide[SESSION_SLOTS];
+        nvmlProcessInfo_t wide[SESSION_SLOTS];
         unsigned found = ARRAY_SIZE(wide), room;
         nvmlReturn_t r;
 

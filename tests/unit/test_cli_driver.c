@@ -11,6 +11,7 @@
 #include "cli/demo/demo.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli_bench.h"
+#include "nvml/library.h"
 
 static const char *const settings[] = {"GPUS",
                                        "KILL",
@@ -191,6 +192,31 @@ static void without_nvml_there_is_no_figure(void **state)
         assert_null(nvml);
 }
 
+static void functions_that_nvml_lacks_return_an_error(void **state)
+{
+        struct nvml_library nvml;
+        nvmlMemory_t memory;
+        char name[8];
+
+        assert_int_equal(nvml_library_load(STUB_FOLDER, &nvml), 0);
+        assert_int_equal(nvml.nvmlDeviceGetMemoryInfo(NULL, &memory), NVML_SUCCESS);
+        assert_int_equal(nvml.nvmlDeviceGetName(NULL, name, sizeof(name)),
+                         NVML_ERROR_FUNCTION_NOT_FOUND);
+        assert_int_equal(nvml_bus_bytes_s(&nvml, NULL), 0);
+}
+
+static void an_older_nvml_lists_processes_by_the_call_that_it_has(void **state)
+{
+        struct nvml_library nvml;
+        nvmlProcessInfo_t infos[8];
+        unsigned n = ARRAY_SIZE(infos);
+
+        assert_int_equal(nvml_library_load(STUB_FOLDER, &nvml), 0);
+        assert_int_equal(nvml.nvmlDeviceGetComputeRunningProcesses_v3(NULL, &n, infos),
+                         NVML_SUCCESS);
+        assert_int_equal(n, 7);
+}
+
 static int moved(const char *script, uint64_t *ret_in, uint64_t *ret_out)
 {
         struct demo_stage stage = {.simulated = 1, .session = "s1"};
@@ -246,6 +272,8 @@ int main(void)
                 DRIVER_TEST(a_missing_or_broken_driver_is_named),
                 DRIVER_TEST(the_demo_reads_the_cards_use_from_nvml),
                 DRIVER_TEST(without_nvml_there_is_no_figure),
+                DRIVER_TEST(functions_that_nvml_lacks_return_an_error),
+                DRIVER_TEST(an_older_nvml_lists_processes_by_the_call_that_it_has),
                 DRIVER_TEST(moved_bytes_come_from_the_simulated_driver),
         };
 

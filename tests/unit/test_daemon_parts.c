@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/host.h"
-#include "daemon/cards/nvml.h"
+#include "base/uuid.h"
 #include "daemon/people/container.h"
 #include "daemon/people/peer.h"
 #include "daemon/people/users.h"
@@ -50,14 +50,13 @@ static void uuids_survive_being_written_and_read(void **state)
         const char *text = "GPU-01234567-89ab-cdef-fedc-ba9876543210";
         static const uint8_t bytes[16] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
                                           0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10};
-        char back[NVML_UUID_TEXT_MAX];
+        char back[UUID_TEXT_MAX];
         uint8_t uuid[16];
 
-        assert_int_equal(nvml_parse_uuid(text, uuid), 0);
+        assert_int_equal(uuid_parse(text, uuid), 0);
         assert_memory_equal(uuid, bytes, 16);
-        nvml_format_uuid(uuid, back);
-        assert_string_equal(back, text);
-        assert_int_equal(nvml_parse_uuid("01234567-89AB-cdef-fedc-ba9876543210", uuid), 0);
+        assert_string_equal(uuid_format(uuid, back), text);
+        assert_int_equal(uuid_parse("01234567-89AB-cdef-fedc-ba9876543210", uuid), 0);
         assert_memory_equal(uuid, bytes, 16);
 }
 
@@ -73,7 +72,7 @@ static void malformed_uuids_are_refused(void **state)
         uint8_t uuid[16];
 
         for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-                assert_int_equal(nvml_parse_uuid(bad[i], uuid), -EINVAL);
+                assert_int_equal(uuid_parse(bad[i], uuid), -EINVAL);
 }
 
 static void a_users_connections_are_counted(void **state)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/uuid.h"
 #include "daemon/cards/gpus.h"
 
 #define CARD  (16 * GIB)
@@ -53,7 +54,7 @@ static void show(uint8_t card, uint64_t bytes)
 
         *c = (struct nvml_card){.measured = true, .total_bytes = bytes};
         memcpy(c->uuid, uuid_of(card), sizeof(c->uuid));
-        nvml_format_uuid(c->uuid, c->uuid_text);
+        (void)uuid_format(c->uuid, c->uuid_text);
         (void)snprintf(c->name, sizeof(c->name), "card %u", card);
 }
 

@@ -2,7 +2,6 @@
  * simulator. Must never use a figure that sublet reports. */
 #include "cli/demo/demo.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -10,38 +9,26 @@
 
 #include "base/cleanup.h"
 #include "cli/parts.h"
-
-struct nvml_memory {
-        unsigned long long total, free, used;
-};
+#include "nvml/library.h"
 
 struct demo_nvml {
-        void *library, *device;
-        int (*memory)(void *device, struct nvml_memory *memory);
-        int (*shutdown)(void);
+        struct nvml_library library;
+        nvmlDevice_t device;
 };
 
 int demo_nvml_open(const char *folder, const char *pci_bus_id, struct demo_nvml **ret)
 {
         _cleanup_free_ struct demo_nvml *nvml = calloc(1, sizeof(*nvml));
-        int (*init)(void), (*by_bus)(const char *id, void **device);
-        char path[PATH_MAX];
 
         if (!nvml)
                 return -ENOMEM;
-        (void)snprintf(path, sizeof(path), "%s%slibnvidia-ml.so.1", folder ? folder : "",
-                       folder ? "/" : "");
-        nvml->library = dlopen(path, RTLD_NOW);
-        if (!nvml->library)
+        if (nvml_library_load(folder, &nvml->library) < 0)
                 return -ENOENT;
-        init = dlsym(nvml->library, "nvmlInit_v2");
-        by_bus = dlsym(nvml->library, "nvmlDeviceGetHandleByPciBusId_v2");
-        nvml->memory = dlsym(nvml->library, "nvmlDeviceGetMemoryInfo");
-        nvml->shutdown = dlsym(nvml->library, "nvmlShutdown");
-        if (!init || !by_bus || !nvml->memory || !nvml->shutdown || init() != 0)
+        if (nvml->library.nvmlInit_v2() != NVML_SUCCESS)
                 return -ENOSYS;
-        if (by_bus(pci_bus_id, &nvml->device) != 0) {
-                (void)nvml->shutdown();
+        if (nvml->library.nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id, &nvml->device) !=
+            NVML_SUCCESS) {
+                (void)nvml->library.nvmlShutdown();
                 return -ENODEV;
         }
         *ret = TAKE_PTR(nvml);
@@ -50,17 +37,17 @@ int demo_nvml_open(const char *folder, const char *pci_bus_id, struct demo_nvml 
 
 uint64_t demo_nvml_used(struct demo_nvml *nvml)
 {
-        struct nvml_memory memory;
+        nvmlMemory_t memory;
 
-        return nvml && nvml->memory(nvml->device, &memory) == 0 ? memory.used : DEMO_UNKNOWN;
+        return nvml && nvml->library.nvmlDeviceGetMemoryInfo(nvml->device, &memory) == NVML_SUCCESS
+                       ? memory.used
+                       : DEMO_UNKNOWN;
 }
 
 void demo_nvml_close(struct demo_nvml *nvml)
 {
-        if (!nvml)
-                return;
-        (void)nvml->shutdown();
-        (void)dlclose(nvml->library);
+        if (nvml)
+                (void)nvml->library.nvmlShutdown();
         free(nvml);
 }
 

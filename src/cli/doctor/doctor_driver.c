@@ -15,16 +15,12 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "nvml/library.h"
 
 #define PATIENCE_MS 30000 /* limit for the child: cuInit takes seconds with eight cards */
 
-/* A number and a struct that we need, as the references of the driver API and of NVML declare
- * them. */
+/* A number that we need, as the reference of the driver API declares it. */
 #define DEVICE_ATTRIBUTE_VMM 102 /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
-
-struct nvml_memory {
-        unsigned long long total, free, used;
-};
 
 static void *open_library(const char *folder, const char *name)
 {
@@ -97,37 +93,27 @@ static int ask_cuda(const char *folder, struct driver_report *report)
  * matched by their PCI identity. */
 static void ask_nvml(const char *folder, struct driver_report *report)
 {
-        void *nvml = open_library(folder, "libnvidia-ml.so.1");
         void *cuda = open_library(folder, "libcuda.so.1");
-        int (*init)(void), (*by_bus)(const char *, void **), (*mode)(void *, int *);
-        int (*memory)(void *, struct nvml_memory *), (*bus_id)(char *, int, int);
+        int (*bus_id)(char *, int, int) = cuda ? dlsym(cuda, "cuDeviceGetPCIBusId") : NULL;
+        struct nvml_library nvml;
 
-        if (!nvml || !cuda)
-                return;
-        init = dlsym(nvml, "nvmlInit_v2");
-        by_bus = dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
-        memory = dlsym(nvml, "nvmlDeviceGetMemoryInfo");
-        mode = dlsym(nvml, "nvmlDeviceGetComputeMode");
-        bus_id = dlsym(cuda, "cuDeviceGetPCIBusId");
-        if (!init || init() != 0)
+        if (nvml_library_load(folder, &nvml) < 0 || nvml.nvmlInit_v2() != NVML_SUCCESS)
                 return;
         report->nvml = 1;
-        if (!by_bus || !memory || !bus_id)
-                return;
-        for (int i = 0; i < report->n_gpus; i++) {
+        for (int i = 0; bus_id && i < report->n_gpus; i++) {
                 struct driver_gpu *gpu = &report->gpus[i];
-                struct nvml_memory bytes;
-                void *device;
+                nvmlMemory_t bytes;
+                nvmlDevice_t device;
                 int value;
 
                 if (bus_id(gpu->pci_bus_id, sizeof(gpu->pci_bus_id), i) != 0 ||
-                    by_bus(gpu->pci_bus_id, &device) != 0)
+                    nvml.nvmlDeviceGetHandleByPciBusId_v2(gpu->pci_bus_id, &device) != NVML_SUCCESS)
                         continue;
-                if (memory(device, &bytes) == 0) {
+                if (nvml.nvmlDeviceGetMemoryInfo(device, &bytes) == NVML_SUCCESS) {
                         gpu->total_bytes = bytes.total;
                         gpu->used_bytes = bytes.used;
                 }
-                if (mode && mode(device, &value) == 0)
+                if (nvml.nvmlDeviceGetComputeMode(device, &value) == NVML_SUCCESS)
                         gpu->compute_mode = value;
         }
 }

@@ -1,70 +1,18 @@
-/* card.c: owns NVML's functions that measuring needs, and the windows. Must never take a figure
- * that NVML marks as failed. ABI: docs.nvidia.com/deploy/nvml-api. */
+/* card.c: owns the windows of a measured card. Must never take a figure that NVML marks as failed.
+ */
 #include "cli/measure/card.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/uuid.h"
+#include "nvml/library.h"
 
 #define WINDOWS_MAX   6000u /* ten minutes */
 #define PROCESSES_MAX 256u
-#define CLOCK_SM      1
 #define MIB_BYTES     1048576.0
-
-/* ---- NVML's ABI ---- */
-
-typedef void *device_handle, *sample_handle;
-
-struct gpm_metric {
-        unsigned id;
-        int result;
-        double value;
-        const char *short_name, *long_name, *unit;
-};
-
-/* NVML's own array has room for more, but NVML only reads `count` of them. */
-struct gpm_get {
-        unsigned version, count;
-        sample_handle from, to;
-        struct gpm_metric metrics[32];
-};
-
-struct gpm_support {
-        unsigned version, supported;
-};
-
-struct utilization {
-        unsigned gpu, memory;
-};
-
-struct process_info {
-        unsigned pid;
-        unsigned long long used;
-        unsigned gpu_instance, compute_instance;
-};
-
-/* FUNCTION(member, symbol, parameters) */
-#define FUNCTIONS                                                                                  \
-        FUNCTION(by_uuid, nvmlDeviceGetHandleByUUID, (const char *, device_handle *))              \
-        FUNCTION(driver, nvmlSystemGetDriverVersion, (char *, unsigned))                           \
-        FUNCTION(support, nvmlGpmQueryDeviceSupport, (device_handle, struct gpm_support *))        \
-        FUNCTION(sample_alloc, nvmlGpmSampleAlloc, (sample_handle *))                              \
-        FUNCTION(sample_free, nvmlGpmSampleFree, (sample_handle))                                  \
-        FUNCTION(sample_get, nvmlGpmSampleGet, (device_handle, sample_handle))                     \
-        FUNCTION(metrics, nvmlGpmMetricsGet, (struct gpm_get *))                                   \
-        FUNCTION(utilization, nvmlDeviceGetUtilizationRates,                                       \
-                 (device_handle, struct utilization *))                                            \
-        FUNCTION(power, nvmlDeviceGetPowerUsage, (device_handle, unsigned *))                      \
-        FUNCTION(clock, nvmlDeviceGetClockInfo, (device_handle, int, unsigned *))                  \
-        FUNCTION(link_generation, nvmlDeviceGetMaxPcieLinkGeneration, (device_handle, unsigned *)) \
-        FUNCTION(link_width, nvmlDeviceGetMaxPcieLinkWidth, (device_handle, unsigned *))           \
-        FUNCTION(processes, nvmlDeviceGetComputeRunningProcesses_v3,                               \
-                 (device_handle, unsigned *, struct process_info *))
 
 /* METRIC(name, NVML's number, what one unit of NVML is) */
 #define PERCENT 0.01
@@ -104,14 +52,11 @@ struct mean {
 };
 
 struct card {
-        void *library;
-#define FUNCTION(member, symbol, params) int(*member) params; /* NULL: missing */
-        FUNCTIONS
-#undef FUNCTION
-        device_handle device; /* NULL: not chosen yet */
+        struct nvml_library nvml;
+        nvmlDevice_t device; /* NULL: not chosen yet */
         bool gpm;
-        sample_handle samples[2]; /* the older and the newer one */
-        bool sampled;             /* samples[0] holds the begin of the window */
+        nvmlGpmSample_t samples[2]; /* the older and the newer one */
+        bool sampled;               /* samples[0] holds the begin of the window */
         struct mean means[METRIC_COUNT], busy, power_mean, clock_mean;
         float sm[WINDOWS_MAX], dram[WINDOWS_MAX];
         unsigned sm_count, dram_count, windows;
@@ -120,23 +65,12 @@ struct card {
 struct card *card_open(const char *folder)
 {
         struct card *c = calloc(1, sizeof(*c));
-        char path[PATH_MAX];
-        int (*init)(void);
 
-        if (!c)
-                return NULL;
-        (void)snprintf(path, sizeof(path), "%s%slibnvidia-ml.so.1", folder ? folder : "",
-                       folder ? "/" : "");
-        c->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        init = c->library ? (int (*)(void))dlsym(c->library, "nvmlInit_v2") : NULL;
-        if (!init || init() != 0) {
+        if (!c || nvml_library_load(folder, &c->nvml) < 0 ||
+            c->nvml.nvmlInit_v2() != NVML_SUCCESS) {
                 free(c);
                 return NULL;
         }
-#define FUNCTION(member, symbol, params) \
-        c->member = (__typeof__(c->member))dlsym(c->library, #symbol);
-        FUNCTIONS
-#undef FUNCTION
         return c;
 }
 
@@ -145,35 +79,27 @@ void card_close(struct card *c)
         if (!c)
                 return;
         for (unsigned i = 0; i < ARRAY_SIZE(c->samples); i++)
-                if (c->samples[i] && c->sample_free)
-                        (void)c->sample_free(c->samples[i]);
-        free(c); /* the library stays: NVML's threads may still use it */
+                if (c->samples[i])
+                        (void)c->nvml.nvmlGpmSampleFree(c->samples[i]);
+        free(c);
 }
 
 static bool has_gpm(struct card *c)
 {
-        struct gpm_support support = {.version = 1};
+        nvmlGpmSupport_t support = {.version = NVML_GPM_SUPPORT_V1};
 
-        return c->support && c->sample_alloc && c->sample_get && c->metrics &&
-               c->support(c->device, &support) == 0 && support.supported &&
-               c->sample_alloc(&c->samples[0]) == 0 && c->sample_alloc(&c->samples[1]) == 0;
-}
-
-void card_uuid_text(const uint8_t uuid[static 16], char ret[static CARD_UUID_MAX])
-{
-        size_t n = (size_t)snprintf(ret, CARD_UUID_MAX, "GPU-");
-
-        for (unsigned i = 0; i < 16; i++)
-                n += (size_t)snprintf(ret + n, CARD_UUID_MAX - n, "%s%02x",
-                                      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+        return c->nvml.nvmlGpmQueryDeviceSupport(c->device, &support) == NVML_SUCCESS &&
+               support.isSupportedDevice &&
+               c->nvml.nvmlGpmSampleAlloc(&c->samples[0]) == NVML_SUCCESS &&
+               c->nvml.nvmlGpmSampleAlloc(&c->samples[1]) == NVML_SUCCESS;
 }
 
 bool card_choose(struct card *c, const uint8_t uuid[static 16])
 {
-        char text[CARD_UUID_MAX];
+        char text[UUID_TEXT_MAX];
 
-        card_uuid_text(uuid, text);
-        if (!c->by_uuid || c->by_uuid(text, &c->device) != 0) {
+        if (c->nvml.nvmlDeviceGetHandleByUUID(uuid_format(uuid, text), &c->device) !=
+            NVML_SUCCESS) {
                 c->device = NULL;
                 return false;
         }
@@ -197,34 +123,36 @@ static double mean_of(const struct mean *m)
 /* Takes the figures between the older sample and the newer one. */
 static void take_window(struct card *c)
 {
-        struct gpm_get get = {
-                .version = 1, .count = METRIC_COUNT, .from = c->samples[0], .to = c->samples[1]};
+        nvmlGpmMetricsGet_t get = {.version = NVML_GPM_METRICS_GET_V1,
+                                   .numMetrics = METRIC_COUNT,
+                                   .sample1 = c->samples[0],
+                                   .sample2 = c->samples[1]};
 
         for (unsigned i = 0; i < METRIC_COUNT; i++)
-                get.metrics[i].id = metrics[i].number;
-        if (c->metrics(&get) != 0)
+                get.metrics[i].metricId = metrics[i].number;
+        if (c->nvml.nvmlGpmMetricsGet(&get) != NVML_SUCCESS)
                 return;
         for (unsigned i = 0; i < METRIC_COUNT; i++)
-                if (get.metrics[i].result == 0)
+                if (get.metrics[i].nvmlReturn == NVML_SUCCESS)
                         mean_add(&c->means[i], metrics[i].unit == PERCENT
                                                        ? MIN(get.metrics[i].value * PERCENT, 1.0)
                                                        : get.metrics[i].value * metrics[i].unit);
-        if (get.metrics[METRIC_SM].result == 0 && c->sm_count < WINDOWS_MAX)
+        if (get.metrics[METRIC_SM].nvmlReturn == NVML_SUCCESS && c->sm_count < WINDOWS_MAX)
                 c->sm[c->sm_count++] = (float)(get.metrics[METRIC_SM].value * PERCENT);
-        if (get.metrics[METRIC_DRAM].result == 0 && c->dram_count < WINDOWS_MAX)
+        if (get.metrics[METRIC_DRAM].nvmlReturn == NVML_SUCCESS && c->dram_count < WINDOWS_MAX)
                 c->dram[c->dram_count++] = (float)(get.metrics[METRIC_DRAM].value * PERCENT);
         c->windows++;
 }
 
 void card_look(struct card *c)
 {
-        struct utilization rates;
-        sample_handle newer;
+        nvmlUtilization_t rates;
+        nvmlGpmSample_t newer;
         unsigned value;
 
         if (!c->device)
                 return;
-        if (c->gpm && c->sample_get(c->device, c->samples[1]) == 0) {
+        if (c->gpm && c->nvml.nvmlGpmSampleGet(c->device, c->samples[1]) == NVML_SUCCESS) {
                 if (c->sampled)
                         take_window(c);
                 newer = c->samples[1];
@@ -232,11 +160,11 @@ void card_look(struct card *c)
                 c->samples[0] = newer;
                 c->sampled = true;
         }
-        if (c->utilization && c->utilization(c->device, &rates) == 0)
+        if (c->nvml.nvmlDeviceGetUtilizationRates(c->device, &rates) == NVML_SUCCESS)
                 mean_add(&c->busy, rates.gpu * PERCENT);
-        if (c->power && c->power(c->device, &value) == 0)
+        if (c->nvml.nvmlDeviceGetPowerUsage(c->device, &value) == NVML_SUCCESS)
                 mean_add(&c->power_mean, value / 1e3);
-        if (c->clock && c->clock(c->device, CLOCK_SM, &value) == 0)
+        if (c->nvml.nvmlDeviceGetClockInfo(c->device, NVML_CLOCK_SM, &value) == NVML_SUCCESS)
                 mean_add(&c->clock_mean, value);
 }
 
@@ -268,23 +196,10 @@ static double p90_of(const float *values, unsigned n)
         return result;
 }
 
-/* What copies reach is four fifths of what the link carries, as in the daemon (nvml.c). */
-static double bus_gb_s(const struct card *c)
-{
-        static const double lane_gb_s[] = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563};
-        unsigned generation = 0, width = 0;
-
-        if (!c->device || !c->link_generation || !c->link_width ||
-            c->link_generation(c->device, &generation) != 0 ||
-            c->link_width(c->device, &width) != 0 || generation >= ARRAY_SIZE(lane_gb_s) ||
-            generation == 0 || width > 32)
-                return NAN;
-        return lane_gb_s[generation] * width * 0.8;
-}
-
 void card_figures(const struct card *c, struct card_figures *ret)
 {
         const struct mean *m = c->means;
+        const uint64_t bus = c->device ? nvml_bus_bytes_s(&c->nvml, c->device) : 0;
 
         *ret = (struct card_figures){
                 .busy = mean_of(m[METRIC_BUSY].n ? &m[METRIC_BUSY] : &c->busy),
@@ -302,19 +217,21 @@ void card_figures(const struct card *c, struct card_figures *ret)
                 .to_host_gb_s = mean_of(&m[METRIC_TO_HOST]),
                 .power_w = mean_of(&c->power_mean),
                 .clock_mhz = mean_of(&c->clock_mean),
-                .bus_gb_s = bus_gb_s(c),
+                .bus_gb_s = bus ? (double)bus / 1e9 : NAN,
                 .windows = c->windows,
         };
-        if (!c->driver || c->driver(ret->driver, (unsigned)sizeof(ret->driver)) != 0)
+        if (c->nvml.nvmlSystemGetDriverVersion(ret->driver, (unsigned)sizeof(ret->driver)) !=
+            NVML_SUCCESS)
                 ret->driver[0] = 0;
 }
 
 int card_others(const struct card *c, const pid_t *own, unsigned n_own)
 {
-        struct process_info infos[PROCESSES_MAX];
+        nvmlProcessInfo_t infos[PROCESSES_MAX];
         unsigned count = PROCESSES_MAX, found = 0;
 
-        if (!c->device || !c->processes || c->processes(c->device, &count, infos) != 0)
+        if (!c->device || c->nvml.nvmlDeviceGetComputeRunningProcesses_v3(c->device, &count,
+                                                                          infos) != NVML_SUCCESS)
                 return -1;
         count = MIN(count, PROCESSES_MAX);
         for (unsigned i = 0; i < count; i++)

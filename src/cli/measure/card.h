@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define CARD_UUID_MAX  41 /* with the NUL */
 #define CARD_WINDOW_NS (100u * 1000 * 1000)
 
 struct card;
@@ -32,8 +31,6 @@ struct card_figures {
 /* Loads NVML, from this folder or, if it is NULL, by the usual search. NULL: there is none. */
 struct card *card_open(const char *folder);
 void card_close(struct card *card);
-/* Writes the UUID as NVML does: "GPU-…". */
-void card_uuid_text(const uint8_t uuid[static 16], char ret[static CARD_UUID_MAX]);
 /* Chooses the card by its UUID. False: NVML does not know it. */
 bool card_choose(struct card *card, const uint8_t uuid[static 16]);
 /* Ends a window and begins the next. */

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/uuid.h"
 #include "cli/cli.h"
 #include "mps/mps.h"
 
@@ -23,7 +24,7 @@
 struct half {
         struct mps_options mps;
         pid_t mps_pid;
-        char dir[MPS_DIR_MAX], gpu[CARD_UUID_MAX];
+        char dir[MPS_DIR_MAX], gpu[UUID_TEXT_MAX];
         struct measure_run run;
         const char *path; /* of the job file */
 };
@@ -91,7 +92,7 @@ static void prepare(struct half *h, const struct measure_run *first)
         const uint64_t took_ns = sub_sat(measure_run_first_ns(first), first->started_ns);
 
         if (p)
-                card_uuid_text(p->uuid, h->gpu);
+                (void)uuid_format(p->uuid, h->gpu);
         h->run = (struct measure_run){
                 .launch = first->launch,
                 .command = first->command,

@@ -8,6 +8,7 @@
 
 #include "base/macros.h"
 #include "base/units.h"
+#include "base/uuid.h"
 #include "cli/pairs/pairs.h"
 
 static double number(const json_t *object, const char *field)
@@ -23,14 +24,9 @@ int pairs_card_read(const char *path, struct job *ret, uint8_t ret_uuid[static 1
         const char *uuid = json_string_value(json_object_get(json, "uuid")),
                    *gpu = json_string_value(json_object_get(json, "gpu"));
 
-        if (!uuid || strlen(uuid) != 32 || !gpu) {
+        if (!uuid || !gpu || uuid_parse(uuid, ret_uuid) < 0) {
                 json_decref(json);
                 return -EINVAL;
-        }
-        for (unsigned i = 0; i < 16; i++) {
-                const char digits[] = {uuid[2 * i], uuid[2 * i + 1], 0};
-
-                ret_uuid[i] = (uint8_t)strtoul(digits, NULL, 16);
         }
         job_init(ret);
         (void)snprintf(ret->measured.gpu, sizeof(ret->measured.gpu), "%s", gpu);

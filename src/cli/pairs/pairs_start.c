@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/uuid.h"
 #include "cli/pairs/pairs_running.h"
 
 #define QUANTUM      "50ms"
@@ -209,7 +210,7 @@ static int ask_card(struct pairs_running *r)
         if (!pairs_workers_wait(&w, 1, PAIRS_ANSWER_S) ||
             pairs_card_read(r->file, &r->card_job, uuid) < 0)
                 return cli_fail(CLI_FAILED, "the card is not known: %s", w->answer);
-        card_uuid_text(uuid, r->gpu);
+        (void)uuid_format(uuid, r->gpu);
         r->card = card_open(r->setting->simulator);
         if (!r->card || !card_choose(r->card, uuid))
                 (void)cli_fail(0, "NVML does not know this GPU: the jobs go without its figures");

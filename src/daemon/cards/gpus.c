@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/uuid.h"
 
 /* A card whose size is not within these limits is reported wrongly, and refused. */
 #define CARD_MIN (16 * MIB)
@@ -229,7 +230,7 @@ int gpus_find(struct gpus *g, const uint8_t uuid[static 16], uint64_t driver_byt
         if (driver_bytes < CARD_MIN || driver_bytes > CARD_MAX)
                 return -EINVAL;
         memcpy(gpu.uuid, uuid, sizeof(gpu.uuid));
-        nvml_format_uuid(uuid, gpu.uuid_text);
+        (void)uuid_format(uuid, gpu.uuid_text);
         for (unsigned i = 0; i < g->n; i++)
                 if (has_uuid(&g->list[i], uuid) && !g->list[i].displaced &&
                     g->list[i].total_bytes == dealt_in(g, &gpu, i)) {

@@ -1,8 +1,6 @@
-/* nvml.h: what NVIDIA's management library says about the cards; loaded at run time if it is
- * installed.
+/* nvml.h: what NVIDIA's management library says about the cards, if it is installed.
  *
- * Not linked, because subletd also runs on machines without a driver. Only the reader's process
- * (reader.h) calls the library: any call may hang, or crash. */
+ * Only the reader's process (reader.h) calls the library: any call may hang, or crash. */
 #pragma once
 
 #include <stdbool.h>
@@ -51,14 +49,10 @@ struct nvml_look {
         struct nvml_card cards[SCHED_GPUS_MAX];
 };
 
-/* 0, -ENOENT: no library; -ENOSYS: it lacks a function that we need; -EIO: it does not start. */
+/* 0, -ENOENT: no library; -EIO: it does not start. */
 int nvml_open(struct nvml **ret);
 /* Reads all cards anew. */
 void nvml_read(const struct nvml *n, struct nvml_look *ret);
 
-/* Converts "GPU-01234567-89ab-..." to the 16 bytes of the UUID. 0 or -EINVAL. Pure. */
-int nvml_parse_uuid(const char *text, uint8_t ret_uuid[static 16]);
 /* Returns "default", "exclusive_process", ...; NULL: unknown. Pure. */
 const char *nvml_compute_mode_name(enum compute_mode mode);
-/* Converts a UUID to text. */
-void nvml_format_uuid(const uint8_t uuid[static 16], char ret_text[static NVML_UUID_TEXT_MAX]);

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "cuda/cuda_abi.h"
-#include "ranks/real/nvml_abi.h"
+#include "nvml/nvml_abi.h"
 
 struct real_cuda {
 #define CU(base, symbol, since, flags, behaviour, detail, params, args) CUresult(*symbol) params;
