@@ -3,8 +3,7 @@
 
 #include <stddef.h>
 
-#define NAME_LINE_MAX 4096 /* bytes of a command line that are looked at: the script comes early \
-                            */
+#define NAME_LINE_MAX 4096 /* bytes of a command line that are read; the script comes early */
 
 /* Choose a name from a command line as in /proc: `length` bytes, with a NUL after each word. The
  * name is that of the file, for Python that of the script or module, for a shell that of its
