@@ -53,7 +53,10 @@ class Pair:
                 after["moved_out"] - before["moved_out"] == copied_out and \
                 after["spared_out"] - before["spared_out"] == spared and (after, copied_out)
 
-        after, copied_out = wait_for(evicted, 20, "all evicted bytes to be reported as copied or spared")
+        def figures():
+            return f"before {before}\nafter {self.world.clients()[self.edit.pid]}\ncopied {out}, now {self.copied()}"
+
+        after, copied_out = wait_for(evicted, 20, "all evicted bytes to be reported as copied or spared", report=figures)
         left = EDIT_MIB * MIB - after["backed"]
         _, into = self.copied()
         self.edit.order("wake")
