@@ -1,35 +1,41 @@
-/* options.c: owns the form of a program's command line and of its help. Must never act on an
- * option. */
+/* options.c: owns the form of a command line and of its help. Must never act on an option. */
 #include "base/options.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct option_row version = {"version", NULL, "print the version", NULL, 0, NULL};
-static const struct option_row help = {"help", NULL, "print this", NULL, 0, NULL};
+#include "base/clock.h"
+#include "base/shares.h"
+#include "base/units.h"
+
+static const struct option_row version = {"version", .help = "print the version"};
+static const struct option_row help = {"help", .help = "print this"};
 
 int options_fail(const struct options_table *t, const char *format, ...)
 {
+        char line[1024];
         va_list args;
 
-        (void)fprintf(stderr, "%s: ", t->program);
         va_start(args, format);
-        (void)vfprintf(stderr, format, args);
+        (void)vsnprintf(line, sizeof(line), format, args);
         va_end(args);
-        (void)fputc('\n', stderr);
+        if (t->fail)
+                return t->fail(OPTIONS_EXIT_USAGE, "%s", line);
+        (void)fprintf(stderr, "%s: %s\n", t->program, line);
         return OPTIONS_EXIT_USAGE;
 }
 
-int options_set_text(void *field, const char *value)
+int options_set_text(const struct option_row *row, void *field, const char *value)
 {
+        if (!*value)
+                return -ENODATA;
         *(const char **)field = value;
-        return *value ? 0 : -ENODATA;
+        return 0;
 }
 
-int options_set_path(void *field, const char *value)
+int options_set_path(const struct option_row *row, void *field, const char *value)
 {
         if (value[0] != '/' || strlen(value) > OPTIONS_PATH_MAX)
                 return -EINVAL;
@@ -37,24 +43,133 @@ int options_set_path(void *field, const char *value)
         return 0;
 }
 
-int options_set_true(void *field, const char *value)
+int options_set_true(const struct option_row *row, void *field, const char *value)
 {
         *(bool *)field = true;
         return 0;
 }
 
-static bool is_row(const struct option_row *row, const char *arg, size_t n)
+int options_set_count(const struct option_row *row, void *field, const char *value)
 {
-        return n > 2 && strncmp(arg, "--", 2) == 0 && strlen(row->name) == n - 2 &&
-               strncmp(arg + 2, row->name, n - 2) == 0;
+        uint64_t n;
+
+        if (units_parse_count(value, &n) < 0 || n == 0 || n > row->parameter)
+                return -EINVAL;
+        *(unsigned *)field = (unsigned)n;
+        return 0;
 }
 
-static const struct option_row *find_row(const struct options_table *t, const char *arg, size_t n)
+int options_set_number(const struct option_row *row, void *field, const char *value)
 {
-        for (size_t i = 0; i < t->n; i++)
-                if (is_row(&t->rows[i], arg, n))
-                        return &t->rows[i];
-        return is_row(&version, arg, n) ? &version : is_row(&help, arg, n) ? &help : NULL;
+        return units_parse_count(value, field);
+}
+
+int options_set_duration(const struct option_row *row, void *field, const char *value)
+{
+        uint64_t ns;
+
+        if (units_parse_duration(value, &ns) < 0 || ns == 0)
+                return -EINVAL;
+        *(uint64_t *)field = ns;
+        return 0;
+}
+
+int options_set_seconds(const struct option_row *row, void *field, const char *value)
+{
+        uint64_t ns;
+
+        if (options_set_duration(row, &ns, value) < 0)
+                return -EINVAL;
+        *(double *)field = (double)ns / (double)NSEC_PER_SEC;
+        return 0;
+}
+
+int options_set_part(const struct option_row *row, void *field, const char *value)
+{
+        unsigned thousandths;
+
+        if (shares_parse_part(value, 10, 990, &thousandths) < 0)
+                return -EINVAL;
+        *(double *)field = thousandths / 1000.0;
+        return 0;
+}
+
+int options_set_word(const struct option_row *row, void *field, const char *value)
+{
+        for (unsigned i = 0; row->words[i]; i++)
+                if (strcmp(row->words[i], value) == 0) {
+                        *(unsigned *)field = i;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+/* ---- rows ---- */
+
+/* A row, and where its fields are. */
+struct place {
+        const struct option_row *row;     /* NULL: there are no more */
+        const struct option_row *instead; /* whose set() is called; NULL: the row's own */
+        size_t at;
+};
+
+/* Goes on to the table behind this one, if the row ends one. */
+static struct place settle(struct place p)
+{
+        while (p.row && !p.row->name) {
+                if (p.row->set)
+                        p.instead = p.row;
+                p.at += p.row->at;
+                p.row = p.row->more;
+        }
+        return p;
+}
+
+static struct place first(const struct option_row *rows)
+{
+        return settle((struct place){.row = rows});
+}
+
+static struct place next(struct place p)
+{
+        p.row++;
+        return settle(p);
+}
+
+const struct option_row *options_row(const struct option_row *rows, unsigned index)
+{
+        struct place p = first(rows);
+
+        while (p.row && index--)
+                p = next(p);
+        return p.row;
+}
+
+static bool is_called(const struct option_row *row, const char *name, size_t n)
+{
+        return strlen(row->name) == n && strncmp(name, row->name, n) == 0;
+}
+
+/* name: n bytes without the dashes. */
+static struct place find(const struct options_table *t, const char *name, size_t n, bool letter)
+{
+        struct place p = first(t->rows);
+
+        while (p.row && (letter ? n != 1 || p.row->letter != *name : !is_called(p.row, name, n)))
+                p = next(p);
+        if (!p.row && (letter ? n == 1 && *name == 'h' : is_called(&help, name, n)))
+                p.row = &help;
+        else if (!p.row && !letter && !t->command && is_called(&version, name, n))
+                p.row = &version;
+        return p;
+}
+
+/* ---- reading ---- */
+
+static int unknown(const struct options_table *t, const char *what, const char *arg)
+{
+        return options_fail(t, "unknown %s \"%.100s\": %s%s%s --help lists what there is", what,
+                            arg, t->program, t->command ? " " : "", t->command ? t->command : "");
 }
 
 static int wrong_number(const struct options_table *t, const struct option_row *row)
@@ -63,55 +178,92 @@ static int wrong_number(const struct options_table *t, const struct option_row *
                             row->argument ? row->argument : "");
 }
 
-static int set(const struct options_table *t, const struct option_row *row, void *options,
-               const char *value, char *error, size_t size)
+static int set(const struct options_table *t, struct place p, void *options, const char *value,
+               char *error, size_t size)
 {
+        const struct option_row *row = p.row;
+        void *field = (char *)options + p.at + (p.instead ? 0 : row->at);
         int r;
 
+        if (!row->set)
+                return 0;
         (void)snprintf(error, size, "malformed value \"%.100s\"", value ? value : "");
-        r = row->set((char *)options + row->at, value);
+        r = (p.instead ? p.instead : row)->set(row, field, value);
         if (r == -ENODATA)
                 return wrong_number(t, row);
-        return r < 0 ? options_fail(t, "--%s: %s", row->name, error) : 0;
+        if (r < 0 && row->form)
+                return options_fail(t, "--%s is %s, not '%s'", row->name, row->form,
+                                    value ? value : "");
+        if (r < 0 && row->set == options_set_count)
+                return options_fail(t, "--%s is a number from 1 to %u, not '%s'", row->name,
+                                    row->parameter, value);
+        return r < 0 ? options_fail(t, "--%s: %s", row->name, error) : r;
+}
+
+/* Reads the option at argv[*i], and moves *i behind it. */
+static int read_option(const struct options_table *t, void *options, char *argv[], int *i,
+                       char *error, size_t size)
+{
+        const char *arg = argv[(*i)++], *value = NULL;
+        const bool is_long = arg[1] == '-';
+        const char *name = arg + 1 + is_long;
+        const size_t n = is_long ? strcspn(name, "=") : strlen(name);
+        const struct place p = find(t, name, n, !is_long);
+
+        if (!p.row)
+                return unknown(t, "option", arg);
+        if (name[n] == '=')
+                value = name + n + 1;
+        else if (p.row->argument && !p.row->optional)
+                value = argv[*i] ? argv[(*i)++] : NULL;
+        if (p.row->argument ? !value && !p.row->optional : value != NULL)
+                return wrong_number(t, p.row);
+        if (p.row == &help)
+                t->print_help(t);
+        else if (p.row == &version)
+                (void)printf("%s " SUBLET_VERSION "\n", t->program);
+        else
+                return set(t, p, options, value, error, size);
+        return OPTIONS_HELPED;
+}
+
+/* A lone dash, or one before a digit (a negative number), is no option. */
+static bool is_word(const char *arg)
+{
+        return arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9');
 }
 
 int options_parse(const struct options_table *t, void *options, int argc, char *argv[], char *error,
                   size_t size)
 {
-        bool wants_help = false, wants_version = false;
-        int r = 0;
+        int words = 0, i = 1, r = 0;
 
-        for (size_t i = 0; i < t->n && r == 0; i++)
-                if (t->rows[i].initial)
-                        r = set(t, &t->rows[i], options, t->rows[i].initial, error, size);
-        for (int i = 1; i < argc && r == 0; i++) {
-                const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i], *value = NULL;
-                const size_t n = strcspn(arg, "=");
-                const struct option_row *row = find_row(t, arg, n);
-
-                if (!row)
-                        return options_fail(t,
-                                            "unknown %s \"%.100s\": %s --help lists what there is",
-                                            arg[0] == '-' ? "option" : "argument", arg, t->program);
-                if (arg[n] == '=')
-                        value = arg + n + 1;
-                else if (row->argument)
-                        value = argv[++i]; /* NULL: the command line ends here */
-                if (row->argument ? !value : value != NULL)
-                        return wrong_number(t, row);
-                if (row->set)
-                        r = set(t, row, options, value, error, size);
-                wants_help |= row == &help;
-                wants_version |= row == &version;
+        for (struct place p = first(t->rows); p.row && r == 0; p = next(p))
+                if (p.row->initial)
+                        r = set(t, p, options, p.row->initial, error, size);
+        while (i < argc && r == 0) {
+                if (t->words != OPTIONS_NO_WORDS && strcmp(argv[i], "--") == 0) {
+                        i++;
+                        break;
+                }
+                if (!is_word(argv[i]))
+                        r = read_option(t, options, argv, &i, error, size);
+                else if (t->words == OPTIONS_NO_WORDS)
+                        r = unknown(t, "argument", argv[i]);
+                else if (t->words == OPTIONS_COMMAND)
+                        break;
+                else
+                        argv[words++] = argv[i++];
         }
-        if (r || (!wants_help && !wants_version))
+        if (r || t->words == OPTIONS_NO_WORDS)
                 return r;
-        if (wants_help)
-                t->print_help(t);
-        else
-                (void)printf("%s " SUBLET_VERSION "\n", t->program);
-        return OPTIONS_HELPED;
+        while (i < argc)
+                argv[words++] = argv[i++];
+        argv[words] = NULL;
+        return 0;
 }
+
+/* ---- help ---- */
 
 static void print_row(const struct option_row *row, int width)
 {
@@ -136,8 +288,8 @@ static void print_row(const struct option_row *row, int width)
 
 void options_print(const struct options_table *t)
 {
-        for (size_t i = 0; i < t->n; i++)
-                print_row(&t->rows[i], t->width);
+        for (struct place p = first(t->rows); p.row; p = next(p))
+                print_row(p.row, t->width);
         print_row(&version, t->width);
         print_row(&help, t->width);
 }

@@ -7,7 +7,7 @@
 
 #define COMMAND(name, options, arguments, help) \
         int name##_main(const struct cli_command *self, int argc, char **argv);
-#define OPTIONS(name) extern const struct cli_option name[];
+#define OPTIONS(name) extern const struct option_row name[];
 #include "cli/commands.def"
 #undef COMMAND
 #undef OPTIONS

@@ -18,23 +18,16 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 
-const struct cli_option daemon_options[] = {TARGET_OPTION_ROWS, {0}};
+const struct option_row daemon_options[] = {TARGET_OPTION_ROWS(0), {0}};
 
-int target_take(int option, const char *argument, void *target)
+int target_set_sim(const struct option_row *row, void *target, const char *value)
 {
         struct target *t = target;
 
-        if (option == TARGET_SIM) {
-                t->simulated = 1;
-                if (argument && strncmp(argument, "session=", 8) != 0)
-                        return cli_fail(CLI_USAGE, "--sim takes session=NAME here, not '%s'",
-                                        argument);
-                t->session = argument ? argument + 8 : NULL;
-                return CLI_OK;
-        }
-        if (!argument[0])
-                return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
-        t->daemon = argument;
+        t->simulated = true;
+        if (value && strncmp(value, "session=", 8) != 0)
+                return cli_fail(CLI_USAGE, "--sim takes session=NAME here, not '%s'", value);
+        t->session = value ? value + 8 : NULL;
         return CLI_OK;
 }
 

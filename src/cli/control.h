@@ -2,25 +2,29 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <jansson.h>
 
+#include "base/options.h"
 #include "base/paths.h"
 
 /* The options that choose a daemon, shared by all subcommands that ask a daemon. */
 struct target {
         const char *daemon;  /* --daemon DIR */
-        int simulated;       /* --sim */
+        bool simulated;      /* --sim */
         const char *session; /* --sim=session=NAME; NULL: as SIMCUDA_SESSION says */
 };
 
-/* Handles an option of TARGET_OPTION_ROWS; target is a struct target. */
-int target_take(int option, const char *argument, void *target);
-enum { TARGET_DAEMON, TARGET_SIM, TARGET_OPTIONS };
-#define TARGET_OPTION_ROWS                                             \
-        [TARGET_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",              \
-                           "ask the daemon whose sockets are in DIR"}, \
-        [TARGET_SIM] = {"sim", CLI_OPTIONAL, "session=NAME", "ask the simulator's daemon"}
+/* Rows of a table. at: where the struct target is. */
+#define TARGET_OPTION_ROWS(at)                                                             \
+        {"daemon", "DIR", "ask the daemon whose sockets are in DIR", options_set_text,     \
+         (at) + offsetof(struct target, daemon)},                                          \
+        {                                                                                  \
+                "sim", "session=NAME", "ask the simulator's daemon", target_set_sim, (at), \
+                        .optional = true                                                   \
+        }
+int target_set_sim(const struct option_row *row, void *target, const char *value);
 
 /* Finds the directory of the chosen daemon. CLI_OK, or an exit status after a message. */
 int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],

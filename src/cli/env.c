@@ -41,7 +41,7 @@ int env_main(const struct cli_command *self, int argc, char **argv)
         struct launch l = {0};
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, launch_take, &l, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_WORDS, &l, &words);
         if (r == CLI_OK && words > 0)
                 r = cli_fail(CLI_USAGE, "env takes no command, not '%s'; sublet run starts one",
                              argv[0]);

@@ -20,38 +20,6 @@
 #include "cli/commands.h"
 #include "cli/launch.h"
 
-enum {
-        OPTION_NAME,
-        OPTION_DISPLAY_NAME,
-        OPTION_PYTHON,
-        OPTION_KERNEL,
-        OPTION_USER,
-        OPTION_SYS_PREFIX,
-        OPTION_PREFIX,
-        OPTION_FORCE,
-        OWN_OPTIONS
-};
-
-const struct cli_option jupyter_options[] = {
-        [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME",
-                         "of the kernel (default: sublet, or KERNEL-sublet); python3 replaces the "
-                         "kernel that new notebooks get"},
-        [OPTION_DISPLAY_NAME] = {"display-name", CLI_REQUIRED, "TEXT",
-                                 "how Jupyter's menus call the kernel"},
-        [OPTION_PYTHON] = {"python", CLI_REQUIRED, "PATH",
-                           "the Python of the kernel, with ipykernel (default: python3)"},
-        [OPTION_KERNEL] = {"kernel", CLI_REQUIRED, "KERNEL",
-                           "instead: run an installed kernel of Jupyter under sublet"},
-        [OPTION_USER] = {"user", CLI_NONE, NULL, "for you alone (the default)"},
-        [OPTION_SYS_PREFIX] = {"sys-prefix", CLI_NONE, NULL,
-                               "in the environment of that Python, for all who use it"},
-        [OPTION_PREFIX] = {"prefix", CLI_REQUIRED, "DIR",
-                           "in DIR/share/jupyter; /usr/local is for all users"},
-        [OPTION_FORCE] = {"force", CLI_NONE, NULL,
-                          "replace a kernel that sublet has not installed"},
-        [OWN_OPTIONS] = {.more = launch_options},
-};
-
 struct jupyter {
         const char *name, *display_name, *python, *kernel, *prefix;
         bool user, sys_prefix, force;
@@ -75,21 +43,21 @@ static int add_word(struct jupyter *j, const char *word)
 }
 
 /* Keeps an option of `sublet run` for the kernel, which Jupyter starts in another directory. */
-static int take_launch_option(struct jupyter *j, int option, const char *argument)
+static int keep_option(const struct option_row *row, void *jupyter, const char *value)
 {
-        const struct cli_option *o = &launch_options[option];
-        bool path = o->placeholder &&
-                    (strcmp(o->placeholder, "DIR") == 0 || strcmp(o->placeholder, "FILE") == 0);
-        _cleanup_free_ char *whole = path && *argument ? launch_absolute(argument) : NULL;
+        struct jupyter *j = jupyter;
+        bool path = row->argument &&
+                    (strcmp(row->argument, "DIR") == 0 || strcmp(row->argument, "FILE") == 0);
+        _cleanup_free_ char *whole = path && *value ? launch_absolute(value) : NULL;
         _cleanup_free_ char *word = NULL;
-        int r = launch_take(option, argument, &j->launch);
+        int r = row->set(row, (char *)&j->launch + row->at, value);
 
-        if (r != CLI_OK)
+        if (r != 0)
                 return r;
-        if (asprintf(&word, "--%s%s%s", o->name, argument ? "=" : "",
-                     whole      ? whole
-                     : argument ? argument
-                                : "") < 0)
+        if (asprintf(&word, "--%s%s%s", row->name, value ? "=" : "",
+                     whole   ? whole
+                     : value ? value
+                             : "") < 0)
                 return cli_fail(CLI_FAILED, "out of memory");
         return add_word(j, word);
 }
@@ -102,43 +70,37 @@ static bool is_kernel_name(const char *text)
         return *text && *text != '.';
 }
 
-static int take(int option, const char *argument, void *userdata)
+static int set_kernel_name(const struct option_row *row, void *field, const char *value)
 {
-        struct jupyter *j = userdata;
-
-        switch (option) {
-        case OPTION_NAME:
-        case OPTION_KERNEL:
-                if (!is_kernel_name(argument))
-                        return cli_fail(CLI_USAGE,
-                                        "--%s takes letters, digits, '.', '_' and '-', not '%s'",
-                                        jupyter_options[option].name, argument);
-                *(option == OPTION_NAME ? &j->name : &j->kernel) = argument;
-                return CLI_OK;
-        case OPTION_DISPLAY_NAME:
-                j->display_name = argument;
-                return CLI_OK;
-        case OPTION_PYTHON:
-                j->python = argument;
-                return CLI_OK;
-        case OPTION_USER:
-                j->user = true;
-                return CLI_OK;
-        case OPTION_SYS_PREFIX:
-                j->sys_prefix = true;
-                return CLI_OK;
-        case OPTION_PREFIX:
-                if (!*argument)
-                        return cli_fail(CLI_USAGE, "--prefix takes a directory, not ''");
-                j->prefix = argument;
-                return CLI_OK;
-        case OPTION_FORCE:
-                j->force = true;
-                return CLI_OK;
-        default:
-                return take_launch_option(j, option - OWN_OPTIONS, argument);
-        }
+        if (!is_kernel_name(value))
+                return -EINVAL;
+        *(const char **)field = value;
+        return 0;
 }
+
+#define AT(field)   offsetof(struct jupyter, field)
+#define KERNEL_NAME "of letters, digits, '.', '_' and '-'"
+
+const struct option_row jupyter_options[] = {
+        {"name", "NAME",
+         "of the kernel (default: sublet, or KERNEL-sublet); python3 replaces the kernel that new "
+         "notebooks get",
+         set_kernel_name, AT(name), .form = KERNEL_NAME},
+        {"display-name", "TEXT", "how Jupyter's menus call the kernel", options_set_text,
+         AT(display_name)},
+        {"python", "PATH", "the Python of the kernel, with ipykernel (default: python3)",
+         options_set_text, AT(python)},
+        {"kernel", "KERNEL", "instead: run an installed kernel of Jupyter under sublet",
+         set_kernel_name, AT(kernel), .form = KERNEL_NAME},
+        {"user", NULL, "for you alone (the default)", options_set_true, AT(user)},
+        {"sys-prefix", NULL, "in the environment of that Python, for all who use it",
+         options_set_true, AT(sys_prefix)},
+        {"prefix", "DIR", "in DIR/share/jupyter; /usr/local is for all users", options_set_text,
+         AT(prefix)},
+        {"force", NULL, "replace a kernel that sublet has not installed", options_set_true,
+         AT(force)},
+        {.set = keep_option, .more = launch_options},
+};
 
 static int begin_run(struct jupyter *j)
 {
@@ -159,7 +121,7 @@ static int read_arguments(struct jupyter *j, const struct cli_command *self, int
         int words, r = begin_run(j);
 
         if (r == CLI_OK)
-                r = cli_parse(self, argc, argv, 0, take, j, &words);
+                r = cli_parse(self, argc, argv, OPTIONS_WORDS, j, &words);
         if (r != CLI_OK)
                 return r;
         if (words == 0)

@@ -26,80 +26,6 @@
 
 #define NAME_MAX_LENGTH 63 /* longest name of a client, without its NUL */
 
-enum {
-        OPTION_NAME,
-        OPTION_GROUP,
-        OPTION_PRIORITY,
-        OPTION_SHARE,
-        OPTION_WEIGHT,
-        OPTION_MEMORY_CAP,
-        OPTION_MEMORY,
-        OPTION_KEEP,
-        OPTION_PROFILE,
-        OPTION_PROFILE_FILE,
-        OPTION_POOLS,
-        OPTION_FREEZE,
-        OPTION_WAY,
-        OPTION_RANKS,
-        OPTION_GPU,
-        OPTION_DAEMON,
-        OPTION_SIM,
-        OPTION_VERBOSE
-};
-
-const struct cli_option launch_options[] = {
-        [OPTION_NAME] = {"name", CLI_REQUIRED, "NAME", "how status calls the program"},
-        [OPTION_GROUP] = {"group", CLI_REQUIRED, "NAME",
-                          "run together with your other programs of this group, or not at all; "
-                          "none: in no group"},
-        [OPTION_PRIORITY] =
-                {"priority", CLI_REQUIRED, "N",
-                 "from -20 to 20, higher goes first; above 0 only for the daemon's user"},
-        [OPTION_SHARE] = {"share", CLI_REQUIRED, "MIN:MAX",
-                          "of the GPU's time, such as 0.2:0.8; the owner limits the first, the "
-                          "second is never passed"},
-        [OPTION_WEIGHT] = {"weight", CLI_REQUIRED, "N",
-                           "from 0.01 to 100: its part of the time, relative to your other "
-                           "programs"},
-        [OPTION_MEMORY_CAP] = {"memory-cap", CLI_REQUIRED, "SIZE",
-                               "the most memory to allocate on a GPU; the program sees a GPU of "
-                               "this size"},
-        [OPTION_MEMORY] =
-                {"memory", CLI_REQUIRED, "swap|overflow|managed",
-                 "swap: moved as a whole; overflow: may be more than the card; managed: comes "
-                 "back by page faults"},
-        [OPTION_KEEP] = {"keep", CLI_REQUIRED, "SIZE",
-                         "with --memory overflow: use so much of the card at most"},
-        [OPTION_PROFILE] = {"profile", CLI_REQUIRED, "FILE",
-                            "with --memory overflow: find the buffers worth their place on the "
-                            "card by trying, and write them to FILE"},
-        [OPTION_PROFILE_FILE] = {"profile-file", CLI_REQUIRED, "FILE",
-                                 "with --memory overflow: keep the buffers on the card that "
-                                 "--profile found"},
-        [OPTION_POOLS] = {"pools", CLI_NONE, NULL,
-                          "PyTorch, JAX and TensorFlow allocate from pools"},
-        [OPTION_FREEZE] =
-                {"freeze", CLI_REQUIRED, "off|park|move",
-                 "whether it can be paused (park), and gives way by standing still at once (move)"},
-        [OPTION_WAY] = {"way", CLI_REQUIRED, "auto|shared",
-                        "shared: its kernels run beside those of your other shared programs, "
-                        "through MPS; only if the owner allows it"},
-        [OPTION_RANKS] = {"ranks", CLI_REQUIRED, "N",
-                          "for jobs such as torchrun: the program sees N devices, so that up to N "
-                          "ranks share the GPU or GPUs"},
-        [OPTION_GPU] = {"gpu", CLI_REQUIRED, "auto|N|UUID[,...]",
-                        "on the GPU that has most room, or on these GPUs; N as in status and "
-                        "nvidia-smi"},
-        [OPTION_DAEMON] = {"daemon", CLI_REQUIRED, "DIR",
-                           "use the daemon whose sockets are in DIR"},
-        [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
-                        "on the simulated driver instead of a GPU"},
-        [OPTION_VERBOSE] = {"verbose", CLI_NONE, NULL,
-                            "say which GPUs it may use, with how many others, and what is free",
-                            'v'},
-        {0},
-};
-
 /* In the library's own limit: ranks/devices/map.h. */
 #define RANKS_MAX 64
 
@@ -109,6 +35,32 @@ static int check_ranks(const char *text)
         long n = strtol(text, &end, 10);
 
         return isdigit((unsigned char)text[0]) && !*end && n >= 1 && n <= RANKS_MAX;
+}
+
+static int check_group(const char *text)
+{
+        return wire_group_is_valid(text);
+}
+
+static int check_priority(const char *text)
+{
+        int priority;
+
+        return shares_parse_priority(text, &priority) == 0;
+}
+
+static int check_share(const char *text)
+{
+        unsigned minimum, maximum;
+
+        return shares_parse_range(text, &minimum, &maximum) == 0;
+}
+
+static int check_weight(const char *text)
+{
+        unsigned weight;
+
+        return shares_parse_weight(text, &weight) == 0;
 }
 
 static int check_size(const char *text)
@@ -248,109 +200,110 @@ static int take_sim_setting(struct launch *l, const char *setting)
                         setting);
 }
 
-static int take_sim(struct launch *l, const char *argument)
+int launch_set_sim(const struct option_row *row, void *launch, const char *value)
 {
+        struct launch *l = launch;
         _cleanup_free_ char *copy = NULL;
         char *rest, *setting;
         int r = CLI_OK;
 
-        l->simulated = 1;
-        if (!argument)
+        l->simulated = true;
+        if (!value)
                 return CLI_OK;
-        rest = copy = strdup(argument);
+        rest = copy = strdup(value);
         while (r == CLI_OK && (setting = strsep(&rest, ",")))
                 r = take_sim_setting(l, setting);
         return r;
 }
 
-/* Handles an option that sets a variable. good: the value is valid; if not, prints a message. */
-static int set_setting(struct launch *l, const char *option, enum setting s, const char *value,
-                       bool good)
+static int set_name(const struct option_row *row, void *name, const char *value)
 {
+        char shown[NAME_MAX_LENGTH + 1];
+
+        if (!value[0] || strlen(value) > NAME_MAX_LENGTH)
+                return cli_fail(CLI_USAGE,
+                                "--name takes 1 to %d bytes of text, not the %zu of '%s'",
+                                NAME_MAX_LENGTH, strlen(value), value);
+        if (!text_is_clean(value))
+                return cli_fail(CLI_USAGE,
+                                "--name takes UTF-8 without control characters, not '%s'",
+                                text_copy(shown, sizeof(shown), value));
+        *(const char **)name = value;
+        return CLI_OK;
+}
+
+/* The row's parameter is the setting. A setting without a check is a choice among words. */
+static int set_setting(const struct option_row *row, void *launch, const char *value)
+{
+        static int (*const checks[SETTING_COUNT])(const char *text) = {
+                [SETTING_GROUP] = check_group,     [SETTING_PRIORITY] = check_priority,
+                [SETTING_SHARE] = check_share,     [SETTING_WEIGHT] = check_weight,
+                [SETTING_MEMORY_CAP] = check_size, [SETTING_KEEP] = check_size,
+                [SETTING_RANKS] = check_ranks,
+        };
+        const enum setting s = (enum setting)row->parameter;
         char form[SETTING_FORM_MAX];
 
-        if (!good)
-                return cli_fail(CLI_USAGE, "%s is %s, not '%s'", option, setting_form(s, form),
+        if (checks[s] ? !checks[s](value) : setting_place(s, value) < 0)
+                return cli_fail(CLI_USAGE, "--%s is %s, not '%s'", row->name, setting_form(s, form),
                                 value);
-        return set(l, settings[s].name, value);
+        return set(launch, settings[s].name, value);
 }
 
-int launch_take(int option, const char *argument, void *launch)
-{
-        struct launch *l = launch;
-        unsigned minimum, maximum, weight;
-        char shown[NAME_MAX_LENGTH + 1];
-        int priority;
+#define AT(field)        offsetof(struct launch, field)
+#define SETTING(setting) set_setting, .parameter = SETTING_##setting
 
-        switch (option) {
-        case OPTION_NAME:
-                if (!argument[0] || strlen(argument) > NAME_MAX_LENGTH)
-                        return cli_fail(CLI_USAGE,
-                                        "--name takes 1 to %d bytes of text, not the %zu of '%s'",
-                                        NAME_MAX_LENGTH, strlen(argument), argument);
-                if (!text_is_clean(argument))
-                        return cli_fail(CLI_USAGE,
-                                        "--name takes UTF-8 without control characters, not '%s'",
-                                        text_copy(shown, sizeof(shown), argument));
-                l->name = argument;
-                return CLI_OK;
-        case OPTION_GROUP:
-                return set_setting(l, "--group", SETTING_GROUP, argument,
-                                   wire_group_is_valid(argument));
-        case OPTION_PRIORITY:
-                return set_setting(l, "--priority", SETTING_PRIORITY, argument,
-                                   shares_parse_priority(argument, &priority) == 0);
-        case OPTION_SHARE:
-                return set_setting(l, "--share", SETTING_SHARE, argument,
-                                   shares_parse_range(argument, &minimum, &maximum) == 0);
-        case OPTION_WEIGHT:
-                return set_setting(l, "--weight", SETTING_WEIGHT, argument,
-                                   shares_parse_weight(argument, &weight) == 0);
-        case OPTION_MEMORY_CAP:
-                return set_setting(l, "--memory-cap", SETTING_MEMORY_CAP, argument,
-                                   check_size(argument));
-        case OPTION_MEMORY:
-                return set_setting(l, "--memory", SETTING_MEMORY, argument,
-                                   setting_place(SETTING_MEMORY, argument) >= 0);
-        case OPTION_KEEP:
-                return set_setting(l, "--keep", SETTING_KEEP, argument, check_size(argument));
-        case OPTION_PROFILE:
-                l->profile = argument;
-                return CLI_OK;
-        case OPTION_PROFILE_FILE:
-                l->profile_file = argument;
-                return CLI_OK;
-        case OPTION_POOLS:
-                l->pools = 1;
-                return CLI_OK;
-        case OPTION_FREEZE:
-                return set_setting(l, "--freeze", SETTING_FREEZE, argument,
-                                   setting_place(SETTING_FREEZE, argument) >= 0);
-        case OPTION_WAY:
-                return set_setting(l, "--way", SETTING_WAY, argument,
-                                   setting_place(SETTING_WAY, argument) >= 0);
-        case OPTION_RANKS:
-                return set_setting(l, "--ranks", SETTING_RANKS, argument, check_ranks(argument));
-        case OPTION_GPU:
-                if (!argument[0])
-                        return cli_fail(CLI_USAGE, "--gpu takes auto, a number or a UUID, not ''");
-                l->gpu = argument;
-                return CLI_OK;
-        case OPTION_DAEMON:
-                l->daemon = argument;
-                return CLI_OK;
-        case OPTION_VERBOSE:
-                l->verbose = 1;
-                return CLI_OK;
-        default:
-                return take_sim(l, argument);
-        }
-}
-
-int launch_take_sim(const char *argument, struct launch *l)
-{
-        return launch_take(OPTION_SIM, argument, l);
-}
+const struct option_row launch_options[] = {
+        {"name", "NAME", "how status calls the program", set_name, AT(name)},
+        {"group", "NAME",
+         "run together with your other programs of this group, or not at all; none: in no group",
+         SETTING(GROUP)},
+        {"priority", "N", "from -20 to 20, higher goes first; above 0 only for the daemon's user",
+         SETTING(PRIORITY)},
+        {"share", "MIN:MAX",
+         "of the GPU's time, such as 0.2:0.8; the owner limits the first, the second is never "
+         "passed",
+         SETTING(SHARE)},
+        {"weight", "N", "from 0.01 to 100: its part of the time, relative to your other programs",
+         SETTING(WEIGHT)},
+        {"memory-cap", "SIZE",
+         "the most memory to allocate on a GPU; the program sees a GPU of this size",
+         SETTING(MEMORY_CAP)},
+        {"memory", "swap|overflow|managed",
+         "swap: moved as a whole; overflow: may be more than the card; managed: comes back by page "
+         "faults",
+         SETTING(MEMORY)},
+        {"keep", "SIZE", "with --memory overflow: use so much of the card at most", SETTING(KEEP)},
+        {"profile", "FILE",
+         "with --memory overflow: find the buffers worth their place on the card by trying, and "
+         "write them to FILE",
+         options_set_text, AT(profile)},
+        {"profile-file", "FILE",
+         "with --memory overflow: keep the buffers on the card that --profile found",
+         options_set_text, AT(profile_file)},
+        {"pools", NULL, "PyTorch, JAX and TensorFlow allocate from pools", options_set_true,
+         AT(pools)},
+        {"freeze", "off|park|move",
+         "whether it can be paused (park), and gives way by standing still at once (move)",
+         SETTING(FREEZE)},
+        {"way", "auto|shared",
+         "shared: its kernels run beside those of your other shared programs, through MPS; only if "
+         "the owner allows it",
+         SETTING(WAY)},
+        {"ranks", "N",
+         "for jobs such as torchrun: the program sees N devices, so that up to N ranks share the "
+         "GPU or GPUs",
+         SETTING(RANKS)},
+        {"gpu", "auto|N|UUID[,...]",
+         "on the GPU that has most room, or on these GPUs; N as in status and nvidia-smi",
+         options_set_text, AT(gpu)},
+        {"daemon", "DIR", "use the daemon whose sockets are in DIR", options_set_text, AT(daemon)},
+        {"sim", "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
+         "on the simulated driver instead of a GPU", launch_set_sim, .optional = true},
+        {"verbose", NULL, "say which GPUs it may use, with how many others, and what is free",
+         options_set_true, AT(verbose), .letter = 'v'},
+        {0},
+};
 
 int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
 {
@@ -383,8 +336,6 @@ static int set_daemon_dir(struct launch *l, const char *dir)
         char *path, checked[PATHS_DIR_MAX];
         struct stat st;
 
-        if (!dir[0])
-                return cli_fail(CLI_USAGE, "--daemon takes a directory, not ''");
         path = launch_absolute(dir);
         if (!path)
                 return cli_fail(CLI_FAILED, "--daemon %s: %m", dir);
@@ -535,8 +486,6 @@ static int set_profile(struct launch *l)
                                            "finds what the other uses");
         if (*mode && strcmp(mode, "overflow") != 0)
                 return cli_fail(CLI_USAGE, "--%s goes with --memory overflow, not %s", name, mode);
-        if (!file[0])
-                return cli_fail(CLI_USAGE, "--%s takes a file, not ''", name);
         path = launch_absolute(file);
         if (!path || (l->profile && !may_write(path))) {
                 free(path);

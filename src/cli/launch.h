@@ -4,6 +4,8 @@
  * use a struct launch. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/paths.h"
 #include "cli/cli.h"
 
@@ -14,9 +16,9 @@ struct launch {
         const char *daemon;                 /* --daemon, as given */
         const char *gpu;                    /* --gpu, as given */
         const char *profile, *profile_file; /* --profile, --profile-file, as given */
-        int simulated;                      /* --sim */
-        int pools;                          /* --pools */
-        int verbose;                        /* --verbose */
+        bool simulated;                     /* --sim */
+        bool pools;                         /* --pools */
+        bool verbose;                       /* --verbose */
         unsigned n_variables;
         struct launch_variable {
                 const char *name; /* a string that is never freed */
@@ -24,10 +26,8 @@ struct launch {
         } variables[LAUNCH_VARIABLES_MAX];
 };
 
-/* Handles an option of launch_options (commands.def); launch is the struct launch. */
-int launch_take(int option, const char *argument, void *launch);
-/* The same for --sim, for commands that have no other option of launch_options. */
-int launch_take_sim(const char *argument, struct launch *l);
+/* Takes the value of --sim, for commands that have no other option of launch_options. */
+int launch_set_sim(const struct option_row *row, void *launch, const char *value);
 
 /* Sets the remaining variables, after all options were handled. CLI_OK, or an exit status after a
  * message. */

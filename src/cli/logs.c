@@ -11,39 +11,28 @@
 
 #define LINES_UNLESS_SAID "50"
 
-enum { OPTION_FOLLOW = TARGET_OPTIONS, OPTION_LINES };
-
-const struct cli_option logs_options[] = {
-        TARGET_OPTION_ROWS,
-        [OPTION_FOLLOW] = {"follow", CLI_NONE, NULL, "print new lines as they come, until Ctrl-C",
-                           'f'},
-        [OPTION_LINES] = {"lines", CLI_REQUIRED, "N", "the last N lines (" LINES_UNLESS_SAID ")",
-                          'n'},
-        {0},
-};
-
 struct request {
         struct target target;
         bool follow;
         const char *lines;
 };
 
-static int take(int option, const char *argument, void *request)
+static int set_lines(const struct option_row *row, void *lines, const char *value)
 {
-        struct request *q = request;
         uint64_t n;
 
-        if (option < TARGET_OPTIONS)
-                return target_take(option, argument, &q->target);
-        if (option == OPTION_FOLLOW) {
-                q->follow = true;
-                return CLI_OK;
-        }
-        if (units_parse_count(argument, &n) < 0)
-                return cli_fail(CLI_USAGE, "--lines takes a number of lines, not '%s'", argument);
-        q->lines = argument;
-        return CLI_OK;
+        *(const char **)lines = value;
+        return units_parse_count(value, &n);
 }
+
+const struct option_row logs_options[] = {
+        TARGET_OPTION_ROWS(offsetof(struct request, target)),
+        {"follow", NULL, "print new lines as they come, until Ctrl-C", options_set_true,
+         offsetof(struct request, follow), .letter = 'f'},
+        {"lines", "N", "the last N lines (" LINES_UNLESS_SAID ")", set_lines,
+         offsetof(struct request, lines), .form = "a number of lines", .letter = 'n'},
+        {0},
+};
 
 static int become(char **argv)
 {
@@ -75,13 +64,11 @@ int logs_main(const struct cli_command *self, int argc, char **argv)
         struct request q = {.lines = LINES_UNLESS_SAID};
         char dir[PATHS_DIR_MAX], path[PATHS_DIR_MAX + sizeof(PATHS_LOG) + 1];
         enum paths_kind kind;
-        int words, r;
+        int r;
 
-        r = cli_parse(self, argc, argv, 0, take, &q, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_NO_WORDS, &q, NULL);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words > 0)
-                return cli_fail(CLI_USAGE, "logs takes no argument, not '%s'", argv[0]);
         r = target_dir(&q.target, dir, &kind);
         if (r != CLI_OK)
                 return r;

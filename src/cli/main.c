@@ -95,7 +95,7 @@ int help_main(const struct cli_command *self, int argc, char **argv)
         const struct cli_command *command;
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, NULL, NULL, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_WORDS, NULL, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (words > 1)

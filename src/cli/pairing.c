@@ -9,29 +9,27 @@
 #include "cli/commands.h"
 #include "cli/parts.h"
 
-#define ROW(id, name, argument, placeholder, help, letter) \
-        {name, CLI_##argument, placeholder, help, letter, NULL},
+/* sublet-pairing reads the values. */
+#define OPTIONAL true
+#define REQUIRED false
+#define NONE     false
+#define ROW(id, name_, argument_, placeholder, help_, letter_) \
+        {name_, placeholder, help_, .letter = letter_, .optional = argument_},
 
-const struct cli_option predict_options[] = {
+const struct option_row predict_options[] = {
 #define PREDICT ROW
 #include "pairing/options.def"
         {0}};
 
-const struct cli_option pair_options[] = {
+const struct option_row pair_options[] = {
 #define PAIR ROW
 #include "pairing/options.def"
         {0}};
 
-const struct cli_option train_options[] = {
+const struct option_row train_options[] = {
 #define TRAIN ROW
 #include "pairing/options.def"
         {0}};
-
-/* sublet-pairing reads the values. */
-static int accept(int option, const char *argument, void *userdata)
-{
-        return CLI_OK;
-}
 
 static int start(const struct cli_command *self, int argc, char **argv)
 {
@@ -43,7 +41,7 @@ static int start(const struct cli_command *self, int argc, char **argv)
         if (!checked || !given)
                 return cli_fail(CLI_FAILED, "no memory for the arguments");
         memcpy(checked, argv, (size_t)argc * sizeof(*argv));
-        r = cli_parse(self, argc, checked, 0, accept, NULL, &words);
+        r = cli_parse(self, argc, checked, OPTIONS_WORDS, NULL, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (parts_find(PART_PAIRING, path) < 0)

@@ -340,30 +340,17 @@ static int carry_out(const struct target *target, struct program *p, size_t n,
         return status;
 }
 
-enum { OPTION_MINE = TARGET_OPTIONS, OPTION_ALL };
-
-const struct cli_option programs_options[] = {
-        TARGET_OPTION_ROWS,
-        [OPTION_MINE] = {"mine", CLI_NONE, NULL, "all programs of yours"},
-        [OPTION_ALL] = {"all", CLI_NONE, NULL, "all programs, of all users"},
-        {0},
-};
-
 struct which {
         struct target target;
-        int mine, all;
+        bool mine, all;
 };
 
-static int take(int option, const char *argument, void *which)
-{
-        struct which *w = which;
-
-        if (option < TARGET_OPTIONS)
-                return target_take(option, argument, &w->target);
-        w->mine |= option == OPTION_MINE;
-        w->all |= option == OPTION_ALL;
-        return CLI_OK;
-}
+const struct option_row programs_options[] = {
+        TARGET_OPTION_ROWS(offsetof(struct which, target)),
+        {"mine", NULL, "all programs of yours", options_set_true, offsetof(struct which, mine)},
+        {"all", NULL, "all programs, of all users", options_set_true, offsetof(struct which, all)},
+        {0},
+};
 
 static int tell_programs(const struct cli_command *self, int argc, char **argv,
                          const struct verb *verb)
@@ -373,7 +360,7 @@ static int tell_programs(const struct cli_command *self, int argc, char **argv,
         struct which which = {0};
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, take, &which, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_WORDS, &which, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if ((words > 0) + which.mine + which.all != 1)

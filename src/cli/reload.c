@@ -21,13 +21,11 @@ int reload_main(const struct cli_command *self, int argc, char **argv)
         const char *wrong;
         json_t *answer;
         json_int_t n;
-        int words, r;
+        int r;
 
-        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_NO_WORDS, &target, NULL);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words > 0)
-                return cli_fail(CLI_USAGE, "reload takes no argument, not '%s'", argv[0]);
         r = control_order(&target, json_pack("{ss}", "order", "reload"), &answer);
         if (r != CLI_OK)
                 return r;

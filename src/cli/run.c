@@ -13,7 +13,7 @@ int run_main(const struct cli_command *self, int argc, char **argv)
         struct launch l = {0};
         int words, r;
 
-        r = cli_parse(self, argc, argv, 1, launch_take, &l, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_COMMAND, &l, &words);
         if (r == CLI_OK && words == 0)
                 r = cli_fail(CLI_USAGE, "run needs a command to run");
         if (r == CLI_OK)

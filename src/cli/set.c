@@ -7,29 +7,18 @@
 #include "cli/control.h"
 #include "cli/programs.h"
 
-enum { OPTION_PID = TARGET_OPTIONS };
-
-const struct cli_option set_options[] = {
-        TARGET_OPTION_ROWS,
-        [OPTION_PID] = {"pid", CLI_REQUIRED, "PID|NAME", "of this program, not of the daemon"},
-        {0},
-};
-
 struct request {
         struct target target;
         const char *program; /* its number or its name; NULL: the daemon's settings */
         int pid;             /* 0: the daemon's settings */
 };
 
-static int take(int option, const char *argument, void *request)
-{
-        struct request *q = request;
-
-        if (option < TARGET_OPTIONS)
-                return target_take(option, argument, &q->target);
-        q->program = argument;
-        return CLI_OK;
-}
+const struct option_row set_options[] = {
+        TARGET_OPTION_ROWS(offsetof(struct request, target)),
+        {"pid", "PID|NAME", "of this program, not of the daemon", options_set_text,
+         offsetof(struct request, program)},
+        {0},
+};
 
 static json_t *order(const struct request *q, const char *name)
 {
@@ -118,7 +107,7 @@ int set_main(const struct cli_command *self, int argc, char **argv)
         struct request q = {0};
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, take, &q, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_WORDS, &q, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (words > 2)
@@ -136,7 +125,7 @@ int priority_main(const struct cli_command *self, int argc, char **argv)
         struct request q = {0};
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, target_take, &q.target, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_WORDS, &q.target, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (words != 2)

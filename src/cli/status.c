@@ -19,31 +19,20 @@
 
 #define WATCH_NS (1 * NSEC_PER_SEC) /* between two tables of --watch */
 
-enum { OPTION_JSON = TARGET_OPTIONS, OPTION_WATCH };
-
-const struct cli_option status_options[] = {
-        TARGET_OPTION_ROWS,
-        [OPTION_JSON] = {"json", CLI_NONE, NULL, "print the daemon's state, in JSON"},
-        [OPTION_WATCH] = {"watch", CLI_NONE, NULL, "show it again every second, until Ctrl-C"},
-        {0},
-};
-
 struct request {
         struct target target;
         bool json, watch;
         int pid; /* 0: all programs */
 };
 
-static int take(int option, const char *argument, void *request)
-{
-        struct request *q = request;
-
-        if (option < TARGET_OPTIONS)
-                return target_take(option, argument, &q->target);
-        q->json |= option == OPTION_JSON;
-        q->watch |= option == OPTION_WATCH;
-        return CLI_OK;
-}
+const struct option_row status_options[] = {
+        TARGET_OPTION_ROWS(offsetof(struct request, target)),
+        {"json", NULL, "print the daemon's state, in JSON", options_set_true,
+         offsetof(struct request, json)},
+        {"watch", NULL, "show it again every second, until Ctrl-C", options_set_true,
+         offsetof(struct request, watch)},
+        {0},
+};
 
 /* Returns the width of the terminal, or the width that a wrapper such as watch(1) sets; 0:
  * unlimited. */
@@ -172,7 +161,7 @@ int status_main(const struct cli_command *self, int argc, char **argv)
         json_t *answer;
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, take, &q, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_WORDS, &q, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (words > 1)

@@ -8,13 +8,11 @@ int stop_main(const struct cli_command *self, int argc, char **argv)
 {
         struct target target = {0};
         json_t *answer;
-        int words, r;
+        int r;
 
-        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_NO_WORDS, &target, NULL);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words > 0)
-                return cli_fail(CLI_USAGE, "stop takes no argument, not '%s'", argv[0]);
         r = control_order(&target, json_pack("{ss}", "order", "stop"), &answer);
         if (r != CLI_OK)
                 return r;

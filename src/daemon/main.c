@@ -35,33 +35,33 @@ struct options {
         char error[CONFIG_ERROR_MAX];
 };
 
-static int set_dir(void *field, const char *value)
+static int set_dir(const struct option_row *row, void *field, const char *value)
 {
         *(const char **)field = value;
         return value[0] ? 0 : -EINVAL;
 }
 
-static int set_any_text(void *field, const char *value)
+static int set_any_text(const struct option_row *row, void *field, const char *value)
 {
         *(const char **)field = value;
         return 0;
 }
 
-static int set_capacity(void *options, const char *value)
+static int set_capacity(const struct option_row *row, void *options, const char *value)
 {
         struct options *o = options;
 
         return sources_override(&o->sources, "capacity", value, o->error);
 }
 
-static int set_host_memory(void *options, const char *value)
+static int set_host_memory(const struct option_row *row, void *options, const char *value)
 {
         struct options *o = options;
 
         return sources_override(&o->sources, "host_memory", value, o->error);
 }
 
-static int set_resource_config(void *options, const char *value)
+static int set_resource_config(const struct option_row *row, void *options, const char *value)
 {
         struct options *o = options;
 
@@ -70,7 +70,7 @@ static int set_resource_config(void *options, const char *value)
         return sources_override(&o->sources, "resource_config", o->resource_config, o->error);
 }
 
-static int set_linger(void *options, const char *value)
+static int set_linger(const struct option_row *row, void *options, const char *value)
 {
         struct options *o = options;
 
@@ -114,6 +114,7 @@ static const struct option_row rows[] = {
          "read the configuration that the other options name, say\n"
          "what is wrong with it, and start nothing",
          options_set_true, AT(check), NULL},
+        {0},
 };
 
 static void print_variables(void)
@@ -151,7 +152,7 @@ static void print_help(const struct options_table *t)
                      "with --check: 0 good, 1 a file cannot be read, 2 a mistake.\n");
 }
 
-static const struct options_table table = {"subletd", rows, ARRAY_SIZE(rows), 23, print_help};
+static const struct options_table table = {"subletd", rows, 23, print_help};
 
 /* Finds the files whose settings count, below the options of the command line. dir: the daemon's
  * own. */

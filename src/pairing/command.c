@@ -3,9 +3,7 @@
 #include "pairing/commands.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <linux/limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +12,6 @@
 #include "base/macros.h"
 #include "base/text.h"
 #include "base/units.h"
-
-#define OPTIONS_MAX 16
-#define FIRST_ID    256 /* of an option in getopt: above all letters */
 
 int command_fail(int status, const char *format, ...)
 {
@@ -30,94 +25,47 @@ int command_fail(int status, const char *format, ...)
         return status;
 }
 
-int command_options(int argc, char **argv, const struct command_option *options,
-                    int (*take)(int id, const char *argument, void *userdata), void *userdata,
-                    int *ret_words)
+static void print_help(const struct options_table *t)
 {
-        struct option rows[OPTIONS_MAX + 1] = {0};
-        char letters[2 * OPTIONS_MAX + 1] = "", *letter = letters;
-        size_t n = 0;
-        int got;
-
-        for (; n < OPTIONS_MAX && options[n].name; n++) {
-                rows[n] = (struct option){options[n].name, options[n].argument, NULL,
-                                          FIRST_ID + options[n].id};
-                if (options[n].letter) {
-                        *letter++ = options[n].letter;
-                        *letter++ = ':';
-                }
-        }
-        *letter = 0;
-        opterr = 0; /* sublet has checked them, with its own words */
-        while ((got = getopt_long(argc, argv, letters, rows, NULL)) >= 0) {
-                int status;
-
-                for (size_t i = 0; i < n; i++)
-                        if (got == options[i].letter)
-                                got = FIRST_ID + options[i].id;
-                if (got < FIRST_ID)
-                        return command_fail(STATUS_USAGE,
-                                            "%s: '%s' is no option, or lacks its "
-                                            "argument; sublet help %s lists them",
-                                            argv[0], argv[optind - 1], argv[0]);
-                status = take(got - FIRST_ID, optarg, userdata);
-                if (status != STATUS_OK)
-                        return status;
-        }
-        *ret_words = optind;
-        return STATUS_OK;
+        (void)printf("see sublet help %s\n", t->command);
 }
 
-int command_take_ways(struct command_input *in, const char *text)
+int command_options(const char *command, int argc, char **argv, const struct option_row *rows,
+                    void *options, int *ret_words)
 {
-        if (ways_read(text, in->allowed) < 0)
-                return command_fail(STATUS_USAGE, "--way takes " WAYS_FORM ", not '%s'", text);
-        return STATUS_OK;
+        const struct options_table t = {.program = "sublet",
+                                        .rows = rows,
+                                        .print_help = print_help,
+                                        .command = command,
+                                        .words = OPTIONS_WORDS,
+                                        .fail = command_fail};
+        char error[160];
+        const int r = options_parse(&t, options, argc, argv, error, sizeof(error));
+
+        if (r == 0)
+                for (*ret_words = 0; argv[*ret_words]; (*ret_words)++)
+                        ;
+        return r;
 }
 
-int command_take_size(const char *name, const char *text, double *ret)
+int command_set_size(const struct option_row *row, void *field, const char *value)
 {
         uint64_t bytes;
 
-        if (units_parse_size(text, &bytes) < 0 || bytes == 0)
-                return command_fail(STATUS_USAGE, "--%s: '%s' is no size such as 80GiB", name,
-                                    text);
-        *ret = (double)bytes;
-        return STATUS_OK;
+        if (units_parse_size(value, &bytes) < 0 || bytes == 0)
+                return -EINVAL;
+        *(double *)field = (double)bytes;
+        return 0;
 }
 
-int command_take_rate(const char *name, const char *text, double *ret)
+int command_set_rate(const struct option_row *row, void *field, const char *value)
 {
         uint64_t rate;
 
-        if (units_parse_rate(text, &rate) < 0 || rate == 0)
-                return command_fail(STATUS_USAGE, "--%s: '%s' is no rate such as 20GB/s", name,
-                                    text);
-        *ret = (double)rate;
-        return STATUS_OK;
-}
-
-int command_take_duration(const char *name, const char *text, double *ret)
-{
-        uint64_t ns;
-
-        if (units_parse_duration(text, &ns) < 0 || ns == 0)
-                return command_fail(STATUS_USAGE, "--%s: '%s' is no duration such as 2s", name,
-                                    text);
-        *ret = (double)ns / 1e9;
-        return STATUS_OK;
-}
-
-int command_take_number(const char *name, const char *text, double least, double most, double *ret)
-{
-        char *end;
-        const double n = strtod(text, &end);
-
-        if (end == text || *end || !isfinite(n) || n < least || n > most)
-                return command_fail(STATUS_USAGE, "--%s: '%s' is no number within %g to %g", name,
-                                    text, least, most);
-        *ret = n;
-        return STATUS_OK;
+        if (units_parse_rate(value, &rate) < 0 || rate == 0)
+                return -EINVAL;
+        *(double *)field = (double)rate;
+        return 0;
 }
 
 /* ---- input ---- */

@@ -1,7 +1,6 @@
 /* command_pair.c: sublet pair: which jobs share a GPU, which have one alone, which wait. Must never
  * start a job. */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,21 +12,11 @@
 #include "pairing/commands.h"
 #include "pairing/plan.h"
 
-#define NONE      no_argument
-#define REQUIRED  required_argument
-#define OPTIONAL  optional_argument
+#define OPTIONAL  true
+#define REQUIRED  false
+#define NONE      false
 #define IDLE_W    75 /* assumed of a card of which nobody has measured it */
 #define JOBS_MOST 4096
-
-enum {
-#define PAIR(id, name, argument, placeholder, help, letter) OPTION_##id,
-#include "pairing/options.def"
-};
-
-static const struct command_option options[] = {
-#define PAIR(id, name, argument, placeholder, help, letter) {OPTION_##id, name, argument, letter},
-#include "pairing/options.def"
-        {0}};
 
 struct pairing {
         struct command_input in;
@@ -35,45 +24,40 @@ struct pairing {
         bool by_energy;
 };
 
-static int take(int id, const char *argument, void *userdata)
+/* The value may be missing: then a card's idle power is the model's. */
+static int set_energy(const struct option_row *row, void *pairing, const char *value)
 {
-        struct pairing *p = userdata;
-        double n;
-        int status;
+        struct pairing *p = pairing;
+        char *end;
+        const double watts = value ? strtod(value, &end) : 0;
 
-        switch (id) {
-        case OPTION_GPUS:
-                status = command_take_number("gpus", argument, 1, 65535, &n);
-                if (status == STATUS_OK)
-                        p->plan.gpus = (unsigned)n;
-                return status;
-        case OPTION_QOS:
-                return command_take_number("qos", argument, 0.01, 0.99, &p->plan.bound);
-        case OPTION_WAY:
-                return command_take_ways(&p->in, argument);
-        case OPTION_FEWEST:
-                p->plan.fewest = true;
-                return STATUS_OK;
-        case OPTION_ENERGY:
-                p->by_energy = true;
-                return argument ? command_take_number("energy", argument, 1, 10000, &p->plan.idle_w)
-                                : STATUS_OK;
-        case OPTION_HOST_MEMORY:
-                return command_take_size("host-memory", argument, &p->plan.host_bytes);
-        case OPTION_BUS:
-                return command_take_rate("bus", argument, &p->plan.bus_bytes_s);
-        case OPTION_MODEL:
-                p->in.model_path = argument;
-                return STATUS_OK;
-        case OPTION_CAPACITY:
-                return command_take_size("capacity", argument, &p->in.capacity_bytes);
-        case OPTION_QUANTUM:
-                return command_take_duration("quantum", argument, &p->in.quantum_s);
-        default:
-                p->in.json = true;
-                return STATUS_OK;
-        }
+        p->by_energy = true;
+        if (!value)
+                return 0;
+        if (end == value || *end || !(watts >= 1 && watts <= 10000))
+                return -EINVAL;
+        p->plan.idle_w = watts;
+        return 0;
 }
+
+#define AT(field)       offsetof(struct pairing, field)
+#define SET_GPUS        options_set_count, AT(plan.gpus), .parameter = UINT16_MAX
+#define SET_QOS         options_set_part, AT(plan.bound), .form = "a part from 0.01 to 0.99"
+#define SET_WAY         ways_set, AT(in.allowed), "auto", WAYS_FORM
+#define SET_FEWEST      options_set_true, AT(plan.fewest)
+#define SET_ENERGY      set_energy, .form = "watts from 1 to 10000"
+#define SET_HOST_MEMORY command_set_size, AT(plan.host_bytes), .form = COMMAND_SIZE_FORM
+#define SET_BUS         command_set_rate, AT(plan.bus_bytes_s), .form = COMMAND_RATE_FORM
+#define SET_MODEL       options_set_text, AT(in.model_path)
+#define SET_CAPACITY    command_set_size, AT(in.capacity_bytes), .form = COMMAND_SIZE_FORM
+#define SET_QUANTUM     options_set_seconds, AT(in.quantum_s), .form = COMMAND_DURATION_FORM
+#define SET_JSON        options_set_true, AT(in.json)
+
+static const struct option_row options[] = {
+#define PAIR(id, name_, argument_, placeholder, help_, letter_) \
+        {name_, placeholder, help_, SET_##id, .letter = letter_, .optional = argument_},
+#include "pairing/options.def"
+        {0}};
 
 /* ---- output ---- */
 
@@ -226,18 +210,17 @@ int pair_main(int argc, char **argv)
 {
         const double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
         struct pairing p = {
-                .in = {.allowed = {true, true, true}},
                 .plan = {.bound = 0.7, .host_bytes = host / 2},
         };
-        int words, status = command_options(argc, argv, options, take, &p, &words);
+        int words, status = command_options("pair", argc, argv, options, &p, &words);
 
         if (status != STATUS_OK)
                 return status;
-        if (argc == words)
+        if (words == 0)
                 return command_fail(STATUS_USAGE, "pair needs job files");
-        if (argc - words > JOBS_MOST)
+        if (words > JOBS_MOST)
                 return command_fail(STATUS_USAGE, "pair takes at most %d job files", JOBS_MOST);
-        status = pair(&p, argv + words, (size_t)(argc - words));
+        status = pair(&p, argv, (size_t)words);
         command_close(&p.in);
         return status;
 }

@@ -1,7 +1,6 @@
 /* command_predict.c: sublet predict: how two jobs run beside each other. Must never show a figure
  * without its interval. */
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,18 +8,20 @@
 #include "base/macros.h"
 #include "pairing/commands.h"
 
-#define NONE     no_argument
-#define REQUIRED required_argument
-#define OPTIONAL optional_argument
+#define OPTIONAL true
+#define REQUIRED false
+#define NONE     false
 
-enum {
-#define PREDICT(id, name, argument, placeholder, help, letter) OPTION_##id,
-#include "pairing/options.def"
-};
+#define AT(field)    offsetof(struct command_input, field)
+#define SET_WAY      ways_set, AT(allowed), "auto", WAYS_FORM
+#define SET_MODEL    options_set_text, AT(model_path)
+#define SET_CAPACITY command_set_size, AT(capacity_bytes), .form = COMMAND_SIZE_FORM
+#define SET_QUANTUM  options_set_seconds, AT(quantum_s), .form = COMMAND_DURATION_FORM
+#define SET_JSON     options_set_true, AT(json)
 
-static const struct command_option options[] = {
-#define PREDICT(id, name, argument, placeholder, help, letter) \
-        {OPTION_##id, name, argument, letter},
+static const struct option_row options[] = {
+#define PREDICT(id, name_, argument_, placeholder, help_, letter_) \
+        {name_, placeholder, help_, SET_##id, .letter = letter_, .optional = argument_},
 #include "pairing/options.def"
         {0}};
 
@@ -31,26 +32,6 @@ static const struct command_option options[] = {
 struct interval {
         double value, low, high;
 };
-
-static int take(int id, const char *argument, void *userdata)
-{
-        struct command_input *in = userdata;
-
-        switch (id) {
-        case OPTION_WAY:
-                return command_take_ways(in, argument);
-        case OPTION_MODEL:
-                in->model_path = argument;
-                return STATUS_OK;
-        case OPTION_CAPACITY:
-                return command_take_size("capacity", argument, &in->capacity_bytes);
-        case OPTION_QUANTUM:
-                return command_take_duration("quantum", argument, &in->quantum_s);
-        default:
-                in->json = true;
-                return STATUS_OK;
-        }
-}
 
 /* The progress of a job (0, 1) or the sum (2), with its interval. */
 static struct interval interval_of(const struct command_input *in, const struct pairs_pair *pair,
@@ -168,14 +149,14 @@ static int predict(struct command_input *in, char **paths)
 
 int predict_main(int argc, char **argv)
 {
-        struct command_input in = {.allowed = {true, true, true}};
-        int words, status = command_options(argc, argv, options, take, &in, &words);
+        struct command_input in = {0};
+        int words, status = command_options("predict", argc, argv, options, &in, &words);
 
         if (status != STATUS_OK)
                 return status;
-        if (argc - words != 2)
+        if (words != 2)
                 return command_fail(STATUS_USAGE, "predict takes two job files");
-        status = predict(&in, argv + words);
+        status = predict(&in, argv);
         command_close(&in);
         return status;
 }

@@ -1,7 +1,6 @@
 /* command_train.c: sublet train: a model of measured pairs, and what it is worth. Must never judge
  * a model by families that it was trained on. */
 #include <errno.h>
-#include <getopt.h>
 #include <linux/limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,52 +12,33 @@
 #include "pairing/evaluate.h"
 #include "pairing/fit.h"
 
-#define NONE     no_argument
-#define REQUIRED required_argument
-#define OPTIONAL optional_argument
+#define OPTIONAL true
+#define REQUIRED false
+#define NONE     false
 #define FOLDS    6
 #define UNSTEADY 0.1 /* of the rate alone */
-
-enum {
-#define TRAIN(id, name, argument, placeholder, help, letter) OPTION_##id,
-#include "pairing/options.def"
-};
-
-static const struct command_option options[] = {
-#define TRAIN(id, name, argument, placeholder, help, letter) {OPTION_##id, name, argument, letter},
-#include "pairing/options.def"
-        {0}};
 
 struct training {
         const char *output, *held_out;
         bool evaluate, json;
-        double threads;
+        unsigned threads;
         struct data data;
         char *unseen;           /* one byte for each job */
         double (*predicted)[2]; /* of each pair, by trees that have not seen the jobs' families */
 };
 
-static int take(int id, const char *argument, void *userdata)
-{
-        struct training *t = userdata;
+#define AT(field)    offsetof(struct training, field)
+#define SET_OUTPUT   options_set_text, AT(output)
+#define SET_EVALUATE options_set_true, AT(evaluate)
+#define SET_HELD_OUT options_set_text, AT(held_out)
+#define SET_THREADS  options_set_count, AT(threads), .parameter = 256
+#define SET_JSON     options_set_true, AT(json)
 
-        switch (id) {
-        case OPTION_OUTPUT:
-                t->output = argument;
-                return STATUS_OK;
-        case OPTION_EVALUATE:
-                t->evaluate = true;
-                return STATUS_OK;
-        case OPTION_HELD_OUT:
-                t->held_out = argument;
-                return STATUS_OK;
-        case OPTION_THREADS:
-                return command_take_number("threads", argument, 1, 256, &t->threads);
-        default:
-                t->json = true;
-                return STATUS_OK;
-        }
-}
+static const struct option_row options[] = {
+#define TRAIN(id, name_, argument_, placeholder, help_, letter_) \
+        {name_, placeholder, help_, SET_##id, .letter = letter_, .optional = argument_},
+#include "pairing/options.def"
+        {0}};
 
 static void tell(const char *line, void *userdata)
 {
@@ -67,7 +47,7 @@ static void tell(const char *line, void *userdata)
 
 static int fit(const struct training *t, const char *left_out, struct model *ret)
 {
-        const struct fit_options o = {.threads = (unsigned)t->threads,
+        const struct fit_options o = {.threads = t->threads,
                                       .folds = FOLDS,
                                       .left_out = left_out,
                                       .tell = left_out ? NULL : tell,
@@ -393,14 +373,14 @@ int train_main(int argc, char **argv)
         _cleanup_model_ struct model m = {0};
         json_t *answer = json_object();
         char error[DATA_ERROR_MAX];
-        int words, status = command_options(argc, argv, options, take, &t, &words);
+        int words, status = command_options("train", argc, argv, options, &t, &words);
 
-        if (status == STATUS_OK && argc == words)
+        if (status == STATUS_OK && words == 0)
                 status = command_fail(STATUS_USAGE,
                                       "train needs data files, which sublet bench pairs writes");
         if (status == STATUS_OK && t.held_out && !t.evaluate)
                 status = command_fail(STATUS_USAGE, "--held-out goes with --evaluate");
-        for (int i = words; status == STATUS_OK && i < argc; i++)
+        for (int i = 0; status == STATUS_OK && i < words; i++)
                 if (data_read(argv[i], &t.data, error) < 0)
                         status = command_fail(STATUS_FAILED, "%s", error);
         if (status == STATUS_OK) {

@@ -1,11 +1,12 @@
-/* commands.h: what the subcommands of sublet-pairing share. Each takes its words after getopt, and
- * returns the exit status of sublet: 0, 1 after a message, 2 for wrong arguments. */
+/* commands.h: what the subcommands of sublet-pairing share. Each returns the exit status of sublet:
+ * 0, 1 after a message, 2 for wrong arguments. */
 #pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/options.h"
 #include "pairing/pairs.h"
 
 enum { STATUS_OK, STATUS_FAILED, STATUS_USAGE };
@@ -18,19 +19,10 @@ int serve_main(int argc, char **argv); /* the helper of subletd */
 /* Prints "sublet: " and one sentence to stderr; returns status. */
 int command_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A row of a command's options; ends with a NULL name. */
-struct command_option {
-        int id;
-        const char *name;
-        int argument; /* as in getopt.h */
-        char letter;
-};
-
-/* Calls take(id, argument or NULL, userdata) for each option. Writes where the words begin in argv.
- * STATUS_OK; or a status, after a message. */
-int command_options(int argc, char **argv, const struct command_option *options,
-                    int (*take)(int id, const char *argument, void *userdata), void *userdata,
-                    int *ret_words);
+/* Reads argv[1..] into options, as options_parse() does. Moves the words that are no options to
+ * argv[0..*ret_words-1]. STATUS_OK; or a status, after a message. */
+int command_options(const char *command, int argc, char **argv, const struct option_row *rows,
+                    void *options, int *ret_words);
 
 /* What predict and pair have in common. */
 struct command_input {
@@ -47,12 +39,14 @@ struct command_input {
         struct pairs pairs;
 };
 
-/* Options that both have: each writes into in, or fails with a message. */
-int command_take_ways(struct command_input *in, const char *text);
-int command_take_size(const char *name, const char *text, double *ret);
-int command_take_rate(const char *name, const char *text, double *ret);
-int command_take_duration(const char *name, const char *text, double *ret);
-int command_take_number(const char *name, const char *text, double least, double most, double *ret);
+/* Values of set() for a row of options whose field is a double: bytes, and bytes a second. Each is
+ * above 0. */
+int command_set_size(const struct option_row *row, void *field, const char *value);
+int command_set_rate(const struct option_row *row, void *field, const char *value);
+
+#define COMMAND_SIZE_FORM     "a size such as 80GiB"
+#define COMMAND_RATE_FORM     "a rate such as 20GB/s"
+#define COMMAND_DURATION_FORM "a duration such as 2s"
 
 /* Reads the job files, and the model unless only turns are allowed. STATUS_OK; or a status, after a
  * message. in is closed either way. */

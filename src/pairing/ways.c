@@ -44,3 +44,8 @@ int ways_read(const char *text, bool ret[static WAYS])
         memcpy(ret, ways, sizeof(ways));
         return 0;
 }
+
+int ways_set(const struct option_row *row, void *field, const char *value)
+{
+        return ways_read(value, field);
+}

@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+#include "base/options.h"
+
 enum way {
         WAY_SLICED, /* both are on the card, and the driver slices its time */
         WAY_SHARED, /* MPS: their kernels run at the same time */
@@ -19,3 +21,5 @@ int way_read(const char *name, enum way *ret);
 
 /* Reads a text of this form. 0 or -EINVAL. */
 int ways_read(const char *text, bool ret[static WAYS]);
+/* The same for a row of options, whose field is bool[WAYS]. */
+int ways_set(const struct option_row *row, void *field, const char *value);

@@ -219,6 +219,6 @@ def test_what_keeps_a_kernel_from_being_installed_is_said(world):
                              (["--prefix", "/proc"], "cannot write to /proc/"),
                              (["--kernel", "none"], "there is no kernel 'none'"),
                              (["--kernel", "sublet"], "runs under sublet already"),
-                             (["--gpu", ""], "--gpu takes")):
+                             (["--gpu", ""], "--gpu needs")):
         done = jupyter.install(*options)
         assert done.returncode in (1, 2) and message in done.stderr and done.stdout == "", done.stderr

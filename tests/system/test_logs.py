@@ -37,7 +37,7 @@ def test_logs_of_a_daemon_that_keeps_none_say_where_they_are(world):
     world.start_daemon()
     done = world.sublet("logs")
     assert done.returncode == 1 and f"there is no log in {world.dir}: a private daemon writes one" in done.stderr
-    for words, why in ((("-n", "some"), "'some'"), (("now",), "takes no argument")):
+    for words, why in ((("-n", "some"), "'some'"), (("now",), "unknown argument")):
         done = world.sublet("logs", *words)
         assert done.returncode == 2 and why in done.stderr
 

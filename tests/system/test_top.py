@@ -187,10 +187,10 @@ def test_a_snapshot_is_plain_text_of_the_width_that_is_asked_for(world):
 
 @pytest.mark.parametrize("args, status, words", [
     ((), 1, "top needs a terminal"),
-    (("--interval", "1ms"), 2, "--interval takes a time from 100ms to 1h"),
+    (("--interval", "1ms"), 2, "--interval is a time from 100ms to 1h"),
     (("--sort", "colour"), 2, "--sort takes a column, not 'colour': gpu, pid, user, name"),
-    (("--width", "0"), 2, "--width takes a number from 1 to 1000"),
-    (("5",), 2, "top takes no argument, not '5'"),
+    (("--width", "0"), 2, "--width is a number from 1 to 1000"),
+    (("5",), 2, 'unknown argument "5": sublet top --help lists what there is'),
 ])
 def test_wrong_use_is_explained(world, args, status, words):
     done = world.sublet("top", *args)

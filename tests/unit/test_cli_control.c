@@ -280,15 +280,25 @@ static void every_failure_names_its_cause_and_the_daemon(void **state)
         peer.fd = -1;
 }
 
+static int choose(struct target *target, const char *option)
+{
+        static const struct cli_command command = {"stop", NULL, "", "", daemon_options};
+        char *argv[] = {(char *)"stop", (char *)option, NULL};
+
+        return cli_parse(&command, 2, argv, OPTIONS_NO_WORDS, target, NULL);
+}
+
 static void options_and_session_choose_the_daemon(void **state)
 {
         struct target t = {0};
         char at[PATHS_DIR_MAX], expected[PATHS_DIR_MAX], deep[PATHS_DIR_MAX + 1];
         enum paths_kind kind = PATHS_SYSTEM;
+        char named[sizeof("--daemon=") + PATHS_DIR_MAX];
         json_t *got = NULL;
 
-        assert_int_equal(target_take(TARGET_DAEMON, "", &t), CLI_USAGE);
-        assert_int_equal(target_take(TARGET_SIM, NULL, &t), CLI_OK);
+        (void)snprintf(named, sizeof(named), "--daemon=%s", dir);
+        assert_int_equal(choose(&t, "--daemon="), CLI_USAGE);
+        assert_int_equal(choose(&t, "--sim"), CLI_OK);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-%u", (unsigned)getuid());
         assert_string_equal(at, expected);
@@ -296,12 +306,12 @@ static void options_and_session_choose_the_daemon(void **state)
         (void)setenv("SIMCUDA_SESSION", "s", 1);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_non_null(strstr(at, "-sim-s-"));
-        assert_int_equal(target_take(TARGET_SIM, "session=+t", &t), CLI_OK);
+        assert_int_equal(choose(&t, "--sim=session=+t"), CLI_OK);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_non_null(strstr(at, "-sim-+t-"));
-        assert_int_equal(target_take(TARGET_SIM, "memory=1GiB", &t), CLI_USAGE);
+        assert_int_equal(choose(&t, "--sim=memory=1GiB"), CLI_USAGE);
         /* A directory given by name takes precedence. */
-        assert_int_equal(target_take(TARGET_DAEMON, dir, &t), CLI_OK);
+        assert_int_equal(choose(&t, named), CLI_OK);
         assert_int_equal(target_dir(&t, at, &kind), CLI_OK);
         assert_string_equal(at, dir);
         assert_int_equal(kind, PATHS_NAMED);

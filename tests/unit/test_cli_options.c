@@ -4,36 +4,53 @@
 #include "base/macros.h"
 #include "cli_bench.h"
 
-static const struct cli_option more[] = {
-        [0] = {"plain", CLI_REQUIRED, "WORD", "is never seen: an earlier row has the name"},
-        [1] = {"sim", CLI_OPTIONAL, "a=1,b=2,c=3", "may take settings"},
-        {0},
+/* What is taken: each row's field. */
+struct options {
+        bool plain;
+        struct inner {
+                const char *plain, *sim;
+        } inner;
+        const char *name;
+        unsigned count;
 };
-static const struct cli_option options[] = {
-        [0] = {"plain", CLI_NONE, NULL, "takes nothing", .letter = 'p'},
-        [1] = {"name", CLI_REQUIRED, "NAME", "takes a name", .letter = 'n'},
-        [2] = {.more = more},
-};
-static const struct cli_command command = {"try", NULL, "[options]", "tries", options};
 
 static struct {
         unsigned n;
-        int option[8];
+        const struct option_row *row[8];
         const char *argument[8];
-        int answer; /* result of take() for each option */
+        int answer; /* result of set() for each option */
 } taken;
 
-static int take(int option, const char *argument, void *userdata)
+static int take(const struct option_row *row, void *field, const char *value)
 {
-        assert_ptr_equal(userdata, &taken);
-        taken.option[taken.n] = option;
-        taken.argument[taken.n++] = argument;
+        taken.row[taken.n] = row;
+        taken.argument[taken.n++] = value;
+        if (row->argument)
+                *(const char **)field = value;
+        else
+                *(bool *)field = true;
         return taken.answer;
 }
+
+static const struct option_row more[] = {
+        {"plain", "WORD", "is never seen: an earlier row has the name", take,
+         offsetof(struct inner, plain)},
+        {"sim", "a=1,b=2,c=3", "may take settings", take, offsetof(struct inner, sim),
+         .optional = true},
+        {0},
+};
+static const struct option_row rows[] = {
+        {"plain", NULL, "takes nothing", take, offsetof(struct options, plain), .letter = 'p'},
+        {"name", "NAME", "takes a name", take, offsetof(struct options, name), .letter = 'n'},
+        {.more = more, .at = offsetof(struct options, inner)},
+};
+static const struct cli_command command = {"try", NULL, "[options]", "tries", rows};
+static struct options options;
 
 static int begin(void **state)
 {
         memset(&taken, 0, sizeof(taken));
+        memset(&options, 0, sizeof(options));
         return cli_bench_begin(state);
 }
 
@@ -41,7 +58,7 @@ static char *line[16];
 static int words;
 
 /* Parses a command line. said: the words after the command's own name, up to NULL. */
-static int parse(int stop_at_first, const char *const *said)
+static int parse(enum options_words how, const char *const *said)
 {
         int argc = 1;
 
@@ -50,24 +67,28 @@ static int parse(int stop_at_first, const char *const *said)
                 line[argc] = (char *)said[argc - 1];
         line[argc] = NULL;
         words = -1;
-        return cli_parse(&command, argc, line, stop_at_first, take, &taken, &words);
+        return cli_parse(&command, argc, line, how, &options, &words);
 }
-#define PARSE(stop_at_first, ...) parse(stop_at_first, (const char *const[]){__VA_ARGS__, NULL})
+#define PARSE(how, ...) parse(how, (const char *const[]){__VA_ARGS__, NULL})
 
 static void options_are_taken_in_order_and_words_are_left(void **state)
 {
-        assert_int_equal(PARSE(0, "--name", "a", "one", "--plain", "two", "--name=b=c", "--sim",
-                               "--sim=x", "three"),
+        assert_int_equal(PARSE(OPTIONS_WORDS, "--name", "a", "one", "--plain", "two", "--name=b=c",
+                               "--sim", "--sim=x", "three"),
                          CLI_OK);
         assert_int_equal(taken.n, 5);
-        assert_int_equal(taken.option[0], 1);
+        assert_ptr_equal(taken.row[0], &rows[1]);
         assert_string_equal(taken.argument[0], "a");
-        assert_int_equal(taken.option[1], 0);
+        assert_ptr_equal(taken.row[1], &rows[0]);
         assert_null(taken.argument[1]);
         assert_string_equal(taken.argument[2], "b=c");
-        assert_int_equal(taken.option[3], 3); /* counted on from the first table */
-        assert_null(taken.argument[3]);       /* an optional argument comes only after '=' */
+        assert_ptr_equal(taken.row[3], &more[1]);
+        assert_null(taken.argument[3]); /* an optional argument comes only after '=' */
         assert_string_equal(taken.argument[4], "x");
+        assert_true(options.plain);
+        assert_string_equal(options.name, "b=c");
+        assert_string_equal(options.inner.sim, "x");
+        assert_null(options.inner.plain);
         assert_int_equal(words, 3);
         assert_string_equal(line[0], "one");
         assert_string_equal(line[1], "two");
@@ -77,17 +98,17 @@ static void options_are_taken_in_order_and_words_are_left(void **state)
 
 static void options_alone_leave_no_words(void **state)
 {
-        assert_int_equal(parse(0, (const char *const[]){NULL}), CLI_OK);
+        assert_int_equal(parse(OPTIONS_WORDS, (const char *const[]){NULL}), CLI_OK);
         assert_int_equal(words, 0);
         assert_null(line[0]);
-        assert_int_equal(PARSE(1, "--plain"), CLI_OK);
+        assert_int_equal(PARSE(OPTIONS_COMMAND, "--plain"), CLI_OK);
         assert_int_equal(words, 0);
         assert_null(line[0]);
 }
 
 static void a_letter_stands_for_its_option(void **state)
 {
-        assert_int_equal(PARSE(0, "-p", "-n", "x", "word"), CLI_OK);
+        assert_int_equal(PARSE(OPTIONS_WORDS, "-p", "-n", "x", "word"), CLI_OK);
         assert_int_equal(taken.n, 2);
         assert_int_equal(words, 1);
         assert_null(taken.argument[0]);
@@ -96,20 +117,21 @@ static void a_letter_stands_for_its_option(void **state)
 
 static void two_dashes_end_the_options(void **state)
 {
-        assert_int_equal(PARSE(0, "--plain", "--", "--plain", "--", "-x"), CLI_OK);
+        assert_int_equal(PARSE(OPTIONS_WORDS, "--plain", "--", "--plain", "--", "-x"), CLI_OK);
         assert_int_equal(taken.n, 1);
         assert_int_equal(words, 3);
         assert_string_equal(line[0], "--plain");
         assert_string_equal(line[1], "--");
         assert_string_equal(line[2], "-x");
-        assert_int_equal(PARSE(1, "--", "--plain"), CLI_OK);
+        assert_int_equal(PARSE(OPTIONS_COMMAND, "--", "--plain"), CLI_OK);
         assert_int_equal(words, 1);
         assert_string_equal(line[0], "--plain");
 }
 
 static void the_first_word_ends_the_options_where_a_command_follows(void **state)
 {
-        assert_int_equal(PARSE(1, "--plain", "python", "--plain", "--nonsense"), CLI_OK);
+        assert_int_equal(PARSE(OPTIONS_COMMAND, "--plain", "python", "--plain", "--nonsense"),
+                         CLI_OK);
         assert_int_equal(taken.n, 1);
         assert_int_equal(words, 3);
         assert_string_equal(line[0], "python");
@@ -118,7 +140,7 @@ static void the_first_word_ends_the_options_where_a_command_follows(void **state
 
 static void a_dash_and_negative_numbers_are_words(void **state)
 {
-        assert_int_equal(PARSE(0, "-", "-0", "-9x", "--plain"), CLI_OK);
+        assert_int_equal(PARSE(OPTIONS_WORDS, "-", "-0", "-9x", "--plain"), CLI_OK);
         assert_int_equal(taken.n, 1);
         assert_int_equal(words, 3);
         assert_string_equal(line[2], "-9x");
@@ -130,22 +152,22 @@ static void a_wrong_option_is_named_and_nothing_is_run(void **state)
                 const char *const said[3];
                 const char *names;
         } cases[] = {
-                {{"--nonsense"}, "'--nonsense'"},
-                {{"-x"}, "'-x'"},
-                {{"-pp"}, "'-pp'"},
-                {{"-n"}, "--name needs an argument, NAME"},
-                {{"-/"}, "'-/'"},
-                {{"-:"}, "'-:'"},
-                {{"--nam", "a"}, "'--nam'"},
-                {{"--names", "a"}, "'--names'"},
-                {{"--plain=1"}, "'1'"},
-                {{"--plain="}, "--plain takes no argument"},
-                {{"--name"}, "--name needs an argument, NAME"},
+                {{"--nonsense"}, "unknown option \"--nonsense\": sublet try --help"},
+                {{"-x"}, "unknown option \"-x\": sublet try --help"},
+                {{"-pp"}, "unknown option \"-pp\": sublet try --help"},
+                {{"-n"}, "--name needs NAME"},
+                {{"-/"}, "unknown option \"-/\": sublet try --help"},
+                {{"-:"}, "unknown option \"-:\": sublet try --help"},
+                {{"--nam", "a"}, "unknown option \"--nam\": sublet try --help"},
+                {{"--names", "a"}, "unknown option \"--names\": sublet try --help"},
+                {{"--plain=1"}, "--plain takes no value"},
+                {{"--plain="}, "--plain takes no value"},
+                {{"--name"}, "--name needs NAME"},
                 {{"--", "--plain"}, NULL},
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-                int r = parse(0, cases[i].said);
+                int r = parse(OPTIONS_WORDS, cases[i].said);
 
                 assert_int_equal(r, cases[i].names ? CLI_USAGE : CLI_OK);
                 if (cases[i].names && !strstr(cli_bench.said, cases[i].names))
@@ -157,7 +179,7 @@ static void a_wrong_option_is_named_and_nothing_is_run(void **state)
 
 static void an_empty_argument_is_an_argument(void **state)
 {
-        assert_int_equal(PARSE(0, "--name", "", "--name=", "--sim="), CLI_OK);
+        assert_int_equal(PARSE(OPTIONS_WORDS, "--name", "", "--name=", "--sim="), CLI_OK);
         assert_int_equal(taken.n, 3);
         for (unsigned i = 0; i < 3; i++)
                 assert_string_equal(taken.argument[i], "");
@@ -166,7 +188,7 @@ static void an_empty_argument_is_an_argument(void **state)
 static void a_refused_option_ends_the_parsing(void **state)
 {
         taken.answer = CLI_FAILED;
-        assert_int_equal(PARSE(0, "--plain", "--name", "a"), CLI_FAILED);
+        assert_int_equal(PARSE(OPTIONS_WORDS, "--plain", "--name", "a"), CLI_FAILED);
         assert_int_equal(taken.n, 1);
         assert_int_equal(words, -1);
 }
@@ -187,7 +209,7 @@ static void help_is_printed_and_is_no_failure(void **state)
                 int r;
 
                 cli_bench_catch();
-                r = PARSE(0, asked[i], "--nonsense");
+                r = PARSE(OPTIONS_WORDS, asked[i], "--nonsense");
                 text = cli_bench_caught();
                 assert_int_equal(r, -1);
                 assert_int_equal(cli_parsed(r), CLI_OK);
@@ -203,7 +225,7 @@ static void a_command_without_options_knows_none(void **state)
         static const struct cli_command bare = {"bare", NULL, "", "is bare", NULL};
         char *argv[] = {(char *)"bare", (char *)"--plain", NULL}, *text;
 
-        assert_int_equal(cli_parse(&bare, 2, argv, 0, take, &taken, &words), CLI_USAGE);
+        assert_int_equal(cli_parse(&bare, 2, argv, OPTIONS_WORDS, NULL, &words), CLI_USAGE);
         cli_bench_catch();
         cli_print_help(&bare);
         text = cli_bench_caught();
@@ -211,12 +233,78 @@ static void a_command_without_options_knows_none(void **state)
         free(text);
 }
 
+static void a_word_is_refused_where_there_are_only_options(void **state)
+{
+        assert_int_equal(PARSE(OPTIONS_NO_WORDS, "--plain", "word"), CLI_USAGE);
+        assert_non_null(strstr(cli_bench.said, "unknown argument \"word\": sublet try --help"));
+        assert_int_equal(PARSE(OPTIONS_NO_WORDS, "--plain"), CLI_OK);
+}
+
+static void values_are_checked_and_the_sentence_says_what_they_must_be(void **state)
+{
+        static const struct option_row valued[] = {
+                {"n", "N", "a count", options_set_count, 0, .parameter = 3},
+                {"t", "TIME", "a time", options_set_duration, 8, .form = "a time such as 2s"},
+                {"s", "TIME", "a time", options_set_seconds, 16, "3s", "a time such as 2s"},
+                {"f", "FILE", "a file", options_set_text, 24},
+                {0},
+        };
+        static const struct cli_command values = {"try", NULL, "", "tries", valued};
+        static const struct {
+                const char *option, *value, *says; /* says NULL: the value is good */
+        } cases[] = {
+                {"--n", "3", NULL},
+                {"--n", "0", "--n is a number from 1 to 3, not '0'"},
+                {"--n", "4", "--n is a number from 1 to 3, not '4'"},
+                {"--n", "1x", "--n is a number from 1 to 3, not '1x'"},
+                {"--t", "5ms", NULL},
+                {"--t", "0", "--t is a time such as 2s, not '0'"},
+                {"--f", "", "--f needs FILE"},
+                {"--f", "x", NULL},
+        };
+        struct {
+                unsigned n;
+                uint64_t ns;
+                double s;
+                const char *file;
+        } got = {0};
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                char *argv[] = {(char *)"try", (char *)cases[i].option, (char *)cases[i].value,
+                                NULL};
+
+                assert_int_equal(cli_parse(&values, 3, argv, OPTIONS_WORDS, &got, &words),
+                                 cases[i].says ? CLI_USAGE : CLI_OK);
+                if (cases[i].says)
+                        assert_string_equal(cli_bench.said, cases[i].says);
+        }
+        assert_int_equal(got.n, 3);
+        assert_int_equal(got.ns, 5000000);
+        assert_true(got.s > 2.99 && got.s < 3.01);
+        assert_string_equal(got.file, "x");
+}
+
+/* A command that keeps another command's options sees each with the place of its own. */
+static void a_row_may_take_the_options_of_its_more(void **state)
+{
+        static const struct option_row keeping[] = {
+                {.set = take, .more = more, .at = offsetof(struct options, name)},
+        };
+        static const struct cli_command keeper = {"try", NULL, "", "tries", keeping};
+        char *argv[] = {(char *)"try", (char *)"--sim=a=2", NULL};
+
+        assert_int_equal(cli_parse(&keeper, 2, argv, OPTIONS_WORDS, &options, &words), CLI_OK);
+        assert_ptr_equal(taken.row[0], &more[1]);
+        assert_string_equal(options.name, "a=2");
+        assert_null(options.inner.sim);
+}
+
 /* The left column has sixteen characters; a longer entry gets a line of its own. */
 static void long_options_have_a_line_of_their_own(void **state)
 {
-        static const struct cli_option edge[] = {
-                [0] = {"twelve-ch", CLI_REQUIRED, "DIR5", "fits"},
-                [1] = {"twelve-of", CLI_REQUIRED, "DIR56", "does not"},
+        static const struct option_row edge[] = {
+                {"twelve-ch", "DIR5", "fits"},
+                {"twelve-of", "DIR56", "does not"},
                 {0},
         };
         static const struct cli_command edges = {"edge", NULL, "X", "Y", edge};
@@ -246,6 +334,9 @@ int main(void)
                 OPTIONS_TEST(a_refused_option_ends_the_parsing),
                 OPTIONS_TEST(help_is_printed_and_is_no_failure),
                 OPTIONS_TEST(a_command_without_options_knows_none),
+                OPTIONS_TEST(a_word_is_refused_where_there_are_only_options),
+                OPTIONS_TEST(values_are_checked_and_the_sentence_says_what_they_must_be),
+                OPTIONS_TEST(a_row_may_take_the_options_of_its_more),
                 OPTIONS_TEST(long_options_have_a_line_of_their_own),
         };
 

@@ -78,14 +78,9 @@ int ask_daemon(const char *at, enum paths_kind kind, json_t *order, json_t **ret
         return now.daemon;
 }
 
-int target_take(int option, const char *argument, void *target)
+int target_set_sim(const struct option_row *row, void *target, const char *value)
 {
-        struct target *t = target;
-
-        if (option == TARGET_SIM)
-                t->simulated = 1;
-        else
-                t->daemon = argument;
+        ((struct target *)target)->simulated = true;
         return CLI_OK;
 }
 

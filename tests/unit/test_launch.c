@@ -47,11 +47,15 @@ static int end(void **state)
 
 static int take(const char *name, const char *argument)
 {
-        for (int i = 0; launch_options[i].name; i++)
-                if (strcmp(launch_options[i].name, name) == 0)
-                        return launch_take(i, argument, &launch);
-        fail_msg("no option %s", name);
-        return -1;
+        static const struct cli_command command = {"run", NULL, "", "", launch_options};
+        static char option[128];
+        const bool sim = strcmp(name, "sim") == 0;
+        char *argv[] = {(char *)"run", option, sim ? NULL : (char *)argument, NULL};
+        int words;
+
+        (void)snprintf(option, sizeof(option), "--%s%s%s", name, sim && argument ? "=" : "",
+                       sim && argument ? argument : "");
+        return cli_parse(&command, argv[2] ? 3 : 2, argv, OPTIONS_WORDS, &launch, &words);
 }
 
 static void takes(const char *name, const char *argument)
@@ -212,8 +216,7 @@ static void profiles_are_made_and_used_only_in_overflow_mode(void **state)
         assert_non_null(strstr(cli_bench.said, "--profile-file"));
         takes("memory", "overflow");
         assert_int_equal(complete(), CLI_OK);
-        takes("profile-file", "");
-        assert_int_equal(complete(), CLI_USAGE);
+        assert_int_equal(take("profile-file", ""), CLI_USAGE);
 }
 
 static void a_profile_that_cannot_be_read_or_written_is_named(void **state)
@@ -270,8 +273,7 @@ static void a_daemons_directory_has_room_for_its_sockets(void **state)
         memset(dir, '/', PATHS_DIR_MAX - 1);
         assert_int_equal(complete(), CLI_OK);
         assert_string_equal(value("SUBLET_DIR"), dir);
-        takes("daemon", "");
-        assert_int_equal(complete(), CLI_USAGE);
+        assert_int_equal(take("daemon", ""), CLI_USAGE);
 }
 
 static void settings_of_frameworks_by_the_user_stay(void **state)

@@ -22,44 +22,6 @@
 #include "cli/pairs/pairs.h"
 #include "cli/parts.h"
 
-enum {
-        OPTION_MIX,
-        OPTION_JOBS,
-        OPTION_QUANTA,
-        OPTION_DURATION,
-        OPTION_REPEAT,
-        OPTION_SEED,
-        OPTION_PROGRAM,
-        OPTION_PYTHON,
-        OPTION_CAPACITY,
-        OPTION_JSON,
-        OPTION_PLOT,
-        OPTION_LIST,
-        OPTION_SIM
-};
-
-const struct cli_option bench_options[] = {
-        [OPTION_MIX] = {"mix", CLI_REQUIRED, "NAME,...",
-                        "what to run (small_50,small_90,big_50,big_90); --list names all"},
-        [OPTION_JOBS] = {"jobs", CLI_REQUIRED, "N", "how many programs together (2)"},
-        [OPTION_QUANTA] = {"quanta", CLI_REQUIRED, "TIME,...", "lengths of turns to try (auto,2s)"},
-        [OPTION_DURATION] = {"duration", CLI_REQUIRED, "TIME",
-                             "how long one program takes alone (15s; simulated 3s)"},
-        [OPTION_REPEAT] = {"repeat", CLI_REQUIRED, "N", "measure so often, and show medians (1)"},
-        [OPTION_SEED] = {"seed", CLI_REQUIRED, "N", "of the data and the pauses (1)"},
-        [OPTION_PROGRAM] = {"program", CLI_REQUIRED, "driver|torch",
-                            "a program of the driver API, or PyTorch (driver)"},
-        [OPTION_PYTHON] = {"python", CLI_REQUIRED, "FILE", "the Python that has PyTorch (python3)"},
-        [OPTION_CAPACITY] = {"capacity", CLI_REQUIRED, "SIZE",
-                             "use so much of the card (all, or what host memory allows)"},
-        [OPTION_JSON] = {"json", CLI_REQUIRED, "FILE", "write all figures to FILE"},
-        [OPTION_PLOT] = {"plot", CLI_REQUIRED, "FILE", "draw the figures into FILE, as SVG"},
-        [OPTION_LIST] = {"list", CLI_NONE, NULL, "list what --mix takes"},
-        [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s",
-                        "on the simulated driver instead of a GPU"},
-        {0},
-};
-
 /* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
  * somebody. */
 #define UNUSED_BYTES (1 * GIB)
@@ -72,15 +34,17 @@ const struct cli_option bench_options[] = {
 struct request {
         const char *mixes, *json, *plot, *python;
         char *quanta; /* cut into setting.quanta */
-        bool list, simulated, torch;
+        enum { PROGRAM_DRIVER, PROGRAM_TORCH } program;
+        bool list;
         struct bench_setting setting;
         struct launch launch; /* the variables of --sim */
 };
 
 /* ---- options ---- */
 
-static int take_quanta(struct request *q, const char *text)
+static int set_quanta(const struct option_row *row, void *request, const char *text)
 {
+        struct request *q = request;
         char *rest, *quantum;
         uint64_t ns;
 
@@ -100,65 +64,42 @@ static int take_quanta(struct request *q, const char *text)
         return CLI_OK;
 }
 
-static int take_sim(struct request *q, const char *argument)
+static const char *const programs[] = {
+        [PROGRAM_DRIVER] = "driver", [PROGRAM_TORCH] = "torch", NULL};
+
+static int set_capacity(const struct option_row *row, void *field, const char *value)
 {
-        q->simulated = true;
-        return launch_take_sim(argument, &q->launch);
+        uint64_t *bytes = field;
+
+        return units_parse_size(value, bytes) < 0 || *bytes < 16 * MIB ? -EINVAL : 0;
 }
 
-static int take(int option, const char *argument, void *request)
-{
-        struct request *q = request;
-        struct bench_setting *s = &q->setting;
-        uint64_t n;
+#define AT(field) offsetof(struct request, field)
 
-        switch (option) {
-        case OPTION_MIX:
-                q->mixes = argument;
-                return CLI_OK;
-        case OPTION_JOBS:
-                return cli_take_count("jobs", argument, BENCH_COPIES_MAX, &s->jobs);
-        case OPTION_QUANTA:
-                return take_quanta(q, argument);
-        case OPTION_DURATION:
-                if (units_parse_duration(argument, &n) < 0 || n == 0)
-                        return cli_fail(CLI_USAGE, "--duration is a time such as 15s, not '%s'",
-                                        argument);
-                s->duration = (double)n / (double)NSEC_PER_SEC;
-                return CLI_OK;
-        case OPTION_REPEAT:
-                return cli_take_count("repeat", argument, BENCH_REPEATS_MAX, &s->repeat);
-        case OPTION_SEED:
-                if (units_parse_count(argument, &s->seed) < 0)
-                        return cli_fail(CLI_USAGE, "--seed is a number, not '%s'", argument);
-                return CLI_OK;
-        case OPTION_PROGRAM:
-                q->torch = strcmp(argument, "torch") == 0;
-                if (!q->torch && strcmp(argument, "driver") != 0)
-                        return cli_fail(CLI_USAGE, "--program is driver or torch, not '%s'",
-                                        argument);
-                return CLI_OK;
-        case OPTION_PYTHON:
-                q->python = argument;
-                return CLI_OK;
-        case OPTION_CAPACITY:
-                if (units_parse_size(argument, &s->capacity) < 0 || s->capacity < 16 * MIB)
-                        return cli_fail(CLI_USAGE, "--capacity is a size such as 40GiB, not '%s'",
-                                        argument);
-                return CLI_OK;
-        case OPTION_JSON:
-                q->json = argument;
-                return CLI_OK;
-        case OPTION_PLOT:
-                q->plot = argument;
-                return CLI_OK;
-        case OPTION_LIST:
-                q->list = true;
-                return CLI_OK;
-        default:
-                return take_sim(q, argument);
-        }
-}
+const struct option_row bench_options[] = {
+        {"mix", "NAME,...", "what to run (small_50,small_90,big_50,big_90); --list names all",
+         options_set_text, AT(mixes)},
+        {"jobs", "N", "how many programs together (2)", options_set_count, AT(setting.jobs),
+         .parameter = BENCH_COPIES_MAX},
+        {"quanta", "TIME,...", "lengths of turns to try (auto,2s)", set_quanta, 0, "auto,2s"},
+        {"duration", "TIME", "how long one program takes alone (15s; simulated 3s)",
+         options_set_seconds, AT(setting.duration), .form = "a time such as 15s"},
+        {"repeat", "N", "measure so often, and show medians (1)", options_set_count,
+         AT(setting.repeat), .parameter = BENCH_REPEATS_MAX},
+        {"seed", "N", "of the data and the pauses (1)", options_set_number, AT(setting.seed),
+         .form = "a number"},
+        {"program", "driver|torch", "a program of the driver API, or PyTorch (driver)",
+         options_set_word, AT(program), .form = "driver or torch", .words = programs},
+        {"python", "FILE", "the Python that has PyTorch (python3)", options_set_text, AT(python)},
+        {"capacity", "SIZE", "use so much of the card (all, or what host memory allows)",
+         set_capacity, AT(setting.capacity), .form = "a size such as 40GiB"},
+        {"json", "FILE", "write all figures to FILE", options_set_text, AT(json)},
+        {"plot", "FILE", "draw the figures into FILE, as SVG", options_set_text, AT(plot)},
+        {"list", NULL, "list what --mix takes", options_set_true, AT(list)},
+        {"sim", "memory=1GiB,bus=12GB/s", "on the simulated driver instead of a GPU",
+         launch_set_sim, AT(launch), .optional = true},
+        {0},
+};
 
 static void print_list(void)
 {
@@ -174,7 +115,7 @@ static int make_card(struct request *q, struct bench_stage *stage, char folder[s
 {
         const char *session = launch_value(&q->launch, "SIMCUDA_SESSION");
 
-        if (q->torch)
+        if (q->program == PROGRAM_TORCH)
                 return cli_fail(CLI_USAGE,
                                 "PyTorch does not run on the simulated driver: leave out "
                                 "--program or --sim");
@@ -221,23 +162,24 @@ static int choose_card(struct request *q, struct bench_stage *stage)
         const struct driver_gpu *gpu = &report.gpus[0];
         char folder[PATH_MAX] = "";
 
-        if (q->simulated) {
+        if (q->launch.simulated) {
                 int r = make_card(q, stage, folder);
 
                 if (r != CLI_OK)
                         return r;
         }
-        if (driver_ask(q->simulated ? folder : NULL, &report) < 0 ||
+        if (driver_ask(q->launch.simulated ? folder : NULL, &report) < 0 ||
             report.stage != DRIVER_ANSWERED || report.n_gpus == 0)
                 return cli_fail(CLI_FAILED,
                                 "no GPU answers here: see sublet doctor, or measure a simulated "
                                 "one with --sim");
-        if (!q->simulated && gpu->used_bytes != DRIVER_UNKNOWN && gpu->used_bytes > UNUSED_BYTES)
+        if (!q->launch.simulated && gpu->used_bytes != DRIVER_UNKNOWN &&
+            gpu->used_bytes > UNUSED_BYTES)
                 return cli_fail(CLI_FAILED,
                                 "another program uses this GPU: wait for its end, or choose "
                                 "another one with CUDA_VISIBLE_DEVICES");
-        s->simulated = q->simulated;
-        s->torch = q->torch;
+        s->simulated = q->launch.simulated;
+        s->torch = q->program == PROGRAM_TORCH;
         s->card_bytes = gpu->total_bytes;
         (void)snprintf(s->card, sizeof(s->card), "%s", gpu->name);
         read_driver_version(s, &report);
@@ -280,7 +222,7 @@ static int ask_python(struct request *q, struct bench_stage *stage,
         char path[PATH_MAX], command[2 * PATH_MAX];
         FILE *answer;
 
-        if (!q->torch)
+        if (q->program != PROGRAM_TORCH)
                 return CLI_OK;
         if (parts_find(PART_BENCH_TORCH, path) < 0)
                 return cli_fail(CLI_FAILED, "the program to measure is missing: no %s", path);
@@ -405,16 +347,13 @@ int bench_main(const struct cli_command *self, int argc, char **argv)
                             .setting = {.jobs = 2, .repeat = 1, .seed = 1}};
         const struct bench_mix *mixes[BENCH_MIXES_MAX];
         char wrong[BENCH_TEXT_MAX];
-        int words, n, r;
+        int n, r;
 
         if (argc > 1 && strcmp(argv[1], "pairs") == 0)
                 return pairs_main(argc - 1, argv + 1);
-        (void)take_quanta(&q, "auto,2s");
-        r = cli_parse(self, argc, argv, 0, take, &q, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_NO_WORDS, &q, NULL);
         if (r != CLI_OK) {
                 r = cli_parsed(r);
-        } else if (words > 0) {
-                r = cli_fail(CLI_USAGE, "bench takes no argument, not '%s'", argv[0]);
         } else if (q.list) {
                 print_list();
         } else {

@@ -19,14 +19,6 @@
 #include "cli/doctor/doctor_driver.h"
 #include "cli/parts.h"
 
-enum { OPTION_GPU, OPTION_FAST };
-
-const struct cli_option demo_options[] = {
-        [OPTION_GPU] = {"gpu", CLI_NONE, NULL, "on the GPU, even if somebody else uses it"},
-        [OPTION_FAST] = {"fast", CLI_NONE, NULL, "shorter, on a smaller simulated card"},
-        {0},
-};
-
 /* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
  * somebody. */
 #define UNUSED_BYTES (1 * GIB)
@@ -35,19 +27,16 @@ const struct cli_option demo_options[] = {
 #define JOB_PERCENT 53
 
 struct choice {
-        int gpu, fast;
+        bool gpu, fast;
 };
 
-static int take(int option, const char *argument, void *choice)
-{
-        struct choice *c = choice;
-
-        if (option == OPTION_GPU)
-                c->gpu = 1;
-        else
-                c->fast = 1;
-        return CLI_OK;
-}
+const struct option_row demo_options[] = {
+        {"gpu", NULL, "on the GPU, even if somebody else uses it", options_set_true,
+         offsetof(struct choice, gpu)},
+        {"fast", NULL, "shorter, on a smaller simulated card", options_set_true,
+         offsetof(struct choice, fast)},
+        {0},
+};
 
 /* ---- the card ---- */
 
@@ -305,13 +294,11 @@ int demo_main(const struct cli_command *self, int argc, char **argv)
         struct demo_stage stage = {.folder = "/tmp/sublet-demo-XXXXXX"};
         struct choice choice = {0};
         const char *why;
-        int words, r;
+        int r;
 
-        r = cli_parse(self, argc, argv, 0, take, &choice, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_NO_WORDS, &choice, NULL);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words > 0)
-                return cli_fail(CLI_USAGE, "demo takes no argument, not '%s'", argv[0]);
         choose_gpu(&choice, &stage, &why);
         if (why && choice.gpu)
                 return cli_fail(CLI_FAILED, "not on the GPU: %s", why);

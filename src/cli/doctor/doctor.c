@@ -27,10 +27,11 @@
 #include "cli/doctor/finding.h"
 #include "cli/parts.h"
 
-const struct cli_option doctor_options[] = {
-        [TARGET_DAEMON] = {"daemon", CLI_REQUIRED, "DIR", "look at the daemon in DIR"},
-        [TARGET_SIM] = {"sim", CLI_OPTIONAL, "session=NAME",
-                        "look at the simulated driver instead of a GPU"},
+const struct option_row doctor_options[] = {
+        {"daemon", "DIR", "look at the daemon in DIR", options_set_text,
+         offsetof(struct target, daemon)},
+        {"sim", "session=NAME", "look at the simulated driver instead of a GPU", target_set_sim,
+         .optional = true},
         {0},
 };
 
@@ -649,16 +650,14 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         char folder[PATH_MAX], library[PATH_MAX];
         struct target target = {0};
         unsigned gpus;
-        int words, r;
         bool good;
+        int r;
 
         (void)freeze_try(argc, argv);
         leave_preload(argv);
-        r = cli_parse(self, argc, argv, 0, target_take, &target, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_NO_WORDS, &target, NULL);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words > 0)
-                return cli_fail(CLI_USAGE, "doctor takes no argument, not '%s'", argv[0]);
         if (target.session)
                 (void)setenv("SIMCUDA_SESSION", target.session, 1);
         (void)setvbuf(stdout, NULL, _IOLBF, 0);

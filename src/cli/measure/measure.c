@@ -30,37 +30,6 @@
 #define SECONDS_MAX UINT64_C(86400) /* of --seconds, and of --warm-up */
 #define NUMBER_MOST 999u            /* files of one name */
 
-enum {
-        OPTION_OUTPUT,
-        OPTION_FORCE,
-        OPTION_STEPS,
-        OPTION_SECONDS,
-        OPTION_WARM_UP,
-        OPTION_KEEP_RUNNING,
-        OPTION_MPS,
-        OWN_OPTIONS
-};
-
-const struct cli_option measure_options[] = {
-        [OPTION_OUTPUT] = {"output", CLI_REQUIRED, "FILE",
-                           "write the job to FILE (NAME.job.json in this folder; NAME-2.job.json "
-                           "beside an earlier one)",
-                           'o'},
-        [OPTION_FORCE] = {"force", CLI_NONE, NULL, "replace the file of an earlier measurement"},
-        [OPTION_STEPS] =
-                {"steps", CLI_REQUIRED, "N",
-                 "measure N steps of the program's work; sublet finds what repeats itself"},
-        [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S",
-                            "measure for S seconds (10); then the program is ended"},
-        [OPTION_WARM_UP] = {"warm-up", CLI_REQUIRED, "TIME",
-                            "begin so long after the first kernel (2s)"},
-        [OPTION_KEEP_RUNNING] = {"keep-running", CLI_NONE, NULL,
-                                 "let the program go on when the measured time is over"},
-        [OPTION_MPS] = {"mps", CLI_NONE, NULL,
-                        "then run it again, with half of the SMs, under MPS: for the way shared"},
-        [OWN_OPTIONS] = {.more = launch_options},
-};
-
 struct measuring {
         const char *output;
         bool force, keep_running, mps;
@@ -72,52 +41,55 @@ struct measuring {
 
 /* ---- options ---- */
 
-static int take_seconds(const char *text, uint64_t *ret_ns)
+static int set_steps(const struct option_row *row, void *field, const char *value)
+{
+        uint64_t n;
+
+        if (units_parse_count(value, &n) < 0 || n == 0)
+                return -EINVAL;
+        *(uint64_t *)field = n;
+        return 0;
+}
+
+static int set_seconds(const struct option_row *row, void *field, const char *value)
 {
         char *end;
-        const double s = strtod(text, &end);
+        const double s = strtod(value, &end);
 
-        if (!*text || *end || !(s > 0) || s > SECONDS_MAX)
-                return cli_fail(CLI_USAGE, "--seconds is a number of seconds such as 10, not '%s'",
-                                text);
-        *ret_ns = (uint64_t)(s * (double)NSEC_PER_SEC);
-        return CLI_OK;
+        if (!*value || *end || !(s > 0) || s > SECONDS_MAX)
+                return -EINVAL;
+        *(uint64_t *)field = (uint64_t)(s * (double)NSEC_PER_SEC);
+        return 0;
 }
 
-static int take(int option, const char *argument, void *measuring)
+static int set_warm_up(const struct option_row *row, void *field, const char *value)
 {
-        struct measuring *m = measuring;
+        uint64_t *ns = field;
 
-        switch (option) {
-        case OPTION_OUTPUT:
-                m->output = argument;
-                return *argument ? CLI_OK : cli_fail(CLI_USAGE, "--output takes a file, not ''");
-        case OPTION_FORCE:
-                m->force = true;
-                return CLI_OK;
-        case OPTION_STEPS:
-                if (units_parse_count(argument, &m->run.steps) < 0 || m->run.steps == 0)
-                        return cli_fail(CLI_USAGE, "--steps is a number from 1, not '%s'",
-                                        argument);
-                return CLI_OK;
-        case OPTION_SECONDS:
-                return take_seconds(argument, &m->run.seconds_ns);
-        case OPTION_WARM_UP:
-                if (units_parse_duration(argument, &m->run.warm_up_ns) < 0 ||
-                    m->run.warm_up_ns > SECONDS_MAX * NSEC_PER_SEC)
-                        return cli_fail(CLI_USAGE, "--warm-up is a time such as 10s, not '%s'",
-                                        argument);
-                return CLI_OK;
-        case OPTION_KEEP_RUNNING:
-                m->keep_running = true;
-                return CLI_OK;
-        case OPTION_MPS:
-                m->mps = true;
-                return CLI_OK;
-        default:
-                return launch_take(option - OWN_OPTIONS, argument, &m->launch);
-        }
+        return units_parse_duration(value, ns) < 0 || *ns > SECONDS_MAX * NSEC_PER_SEC ? -EINVAL
+                                                                                       : 0;
 }
+
+#define AT(field) offsetof(struct measuring, field)
+
+const struct option_row measure_options[] = {
+        {"output", "FILE",
+         "write the job to FILE (NAME.job.json in this folder; NAME-2.job.json beside an earlier "
+         "one)",
+         options_set_text, AT(output), .letter = 'o'},
+        {"force", NULL, "replace the file of an earlier measurement", options_set_true, AT(force)},
+        {"steps", "N", "measure N steps of the program's work; sublet finds what repeats itself",
+         set_steps, AT(run.steps), .form = "a number from 1"},
+        {"seconds", "S", "measure for S seconds (10); then the program is ended", set_seconds,
+         AT(run.seconds_ns), .form = "a number of seconds such as 10"},
+        {"warm-up", "TIME", "begin so long after the first kernel (2s)", set_warm_up,
+         AT(run.warm_up_ns), .form = "a time such as 10s"},
+        {"keep-running", NULL, "let the program go on when the measured time is over",
+         options_set_true, AT(keep_running)},
+        {"mps", NULL, "then run it again, with half of the SMs, under MPS: for the way shared",
+         options_set_true, AT(mps)},
+        {.more = launch_options, .at = AT(launch)},
+};
 
 /* ---- the file's name ---- */
 
@@ -339,7 +311,7 @@ int measure_main(const struct cli_command *self, int argc, char **argv)
         _cleanup_free_ char *path = NULL;
         int words, r;
 
-        r = cli_parse(self, argc, argv, 1, take, &m, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_COMMAND, &m, &words);
         if (r == CLI_OK && words == 0)
                 r = cli_fail(CLI_USAGE, "measure needs a command to run");
         if (r == CLI_OK && m.mps && m.keep_running)

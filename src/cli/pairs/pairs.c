@@ -17,49 +17,59 @@
 #include "cli/pairs/kernels.h"
 #include "cli/parts.h"
 
-enum {
-        OPTION_OUTPUT,
-        OPTION_WAYS,
-        OPTION_TORCH,
-        OPTION_PYTHON,
-        OPTION_SECONDS,
-        OPTION_LIMIT,
-        OPTION_JOBS,
-        OPTION_KERNELS,
-        OPTION_PARTNERS,
-        OPTION_WITHIN,
-        OPTION_SEED,
-        OPTION_LIST,
-        OPTION_SIM
+#define KERNELS_MAX  900       /* leaves room for the models */
+#define UNUSED_BYTES (1 * GIB) /* the driver and a desktop use so much of a card */
+
+struct request {
+        struct pairs_setting setting;
+        bool list;
+        struct launch launch; /* the variables of --sim */
+        char session[32], simulator[PATH_MAX];
 };
 
-static const struct cli_option pairs_options[] = {
-        [OPTION_OUTPUT] = {"output", CLI_REQUIRED, "DATA",
-                           "the file of the figures; pairs that it has are not measured again "
-                           "(pairs.jsonl)",
-                           'o'},
-        [OPTION_WAYS] = {"ways", CLI_REQUIRED, "WAY,...",
-                         "how two programs share (shared,sliced,turns)"},
-        [OPTION_TORCH] = {"torch", CLI_NONE, NULL, "models of PyTorch, too"},
-        [OPTION_PYTHON] = {"python", CLI_REQUIRED, "FILE", "the Python that has PyTorch (python3)"},
-        [OPTION_SECONDS] = {"seconds", CLI_REQUIRED, "S",
-                            "how long a pair of kernels runs; models run 4 times as long (0.25)"},
-        [OPTION_LIMIT] = {"limit", CLI_REQUIRED, "TIME",
-                          "end after this time, with a part of the pairs (none)"},
-        [OPTION_JOBS] = {"jobs", CLI_REQUIRED, "NAME,...",
-                         "which jobs (all): names or their beginnings, families, kernels, models"},
-        [OPTION_KERNELS] = {"kernels", CLI_REQUIRED, "N",
-                            "N other kernels, spread over all parameters, instead of the usual 48"},
-        [OPTION_PARTNERS] = {"partners", CLI_REQUIRED, "K",
-                             "each job has so many partners of its kind (all)"},
-        [OPTION_WITHIN] = {"within", CLI_REQUIRED, "N|FILE",
-                           "only all pairs among N of the jobs, or those that FILE names, in each "
-                           "way"},
-        [OPTION_SEED] = {"seed", CLI_REQUIRED, "N",
-                         "of the order of the pairs, and of --kernels (1)"},
-        [OPTION_LIST] = {"list", CLI_NONE, NULL, "list the jobs"},
-        [OPTION_SIM] = {"sim", CLI_OPTIONAL, "memory=1GiB,bus=12GB/s",
-                        "on the simulated driver instead of a GPU"},
+/* ---- options ---- */
+
+static int set_pair_seconds(const struct option_row *row, void *field, const char *value)
+{
+        char *end;
+        const double s = strtod(value, &end);
+
+        if (*end || end == value || !(s >= 0.01 && s <= 3600))
+                return -EINVAL;
+        *(double *)field = s;
+        return 0;
+}
+
+#define AT(field) offsetof(struct request, field)
+
+static const struct option_row pairs_options[] = {
+        {"output", "DATA",
+         "the file of the figures; pairs that it has are not measured again (pairs.jsonl)",
+         options_set_text, AT(setting.output), .letter = 'o'},
+        {"ways", "WAY,...", "how two programs share (shared,sliced,turns)", ways_set,
+         AT(setting.choice.ways), "auto", WAYS_FORM},
+        {"torch", NULL, "models of PyTorch, too", options_set_true, AT(setting.torch)},
+        {"python", "FILE", "the Python that has PyTorch (python3)", options_set_text,
+         AT(setting.python)},
+        {"seconds", "S", "how long a pair of kernels runs; models run 4 times as long (0.25)",
+         set_pair_seconds, AT(setting.seconds), .form = "a number such as 0.25"},
+        {"limit", "TIME", "end after this time, with a part of the pairs (none)",
+         options_set_seconds, AT(setting.limit), .form = "a time such as 10min"},
+        {"jobs", "NAME,...",
+         "which jobs (all): names or their beginnings, families, kernels, models", options_set_text,
+         AT(setting.jobs)},
+        {"kernels", "N", "N other kernels, spread over all parameters, instead of the usual 48",
+         options_set_count, AT(setting.kernels), .parameter = KERNELS_MAX},
+        {"partners", "K", "each job has so many partners of its kind (all)", options_set_count,
+         AT(setting.choice.partners), .parameter = PAIRS_JOBS_MAX},
+        {"within", "N|FILE",
+         "only all pairs among N of the jobs, or those that FILE names, in each way",
+         options_set_text, AT(setting.within)},
+        {"seed", "N", "of the order of the pairs, and of --kernels (1)", options_set_number,
+         AT(setting.choice.seed), .form = "a number"},
+        {"list", NULL, "list the jobs", options_set_true, AT(list)},
+        {"sim", "memory=1GiB,bus=12GB/s", "on the simulated driver instead of a GPU",
+         launch_set_sim, AT(launch), .optional = true},
         {0},
 };
 
@@ -69,81 +79,6 @@ static const struct cli_command pairs_command = {
         .help = "measure how fast pairs of programs run beside each other, in each way to share",
         .options = pairs_options,
 };
-
-#define KERNELS_MAX  900       /* leaves room for the models */
-#define UNUSED_BYTES (1 * GIB) /* the driver and a desktop use so much of a card */
-
-struct request {
-        struct pairs_setting setting;
-        bool list, simulated;
-        struct launch launch; /* the variables of --sim */
-        char session[32], simulator[PATH_MAX];
-};
-
-/* ---- options ---- */
-
-static int take_sim(struct request *q, const char *argument)
-{
-        q->simulated = true;
-        return launch_take_sim(argument, &q->launch);
-}
-
-static int take(int option, const char *argument, void *request)
-{
-        struct request *q = request;
-        struct pairs_setting *s = &q->setting;
-        uint64_t n;
-        char *end;
-
-        switch (option) {
-        case OPTION_OUTPUT:
-                s->output = argument;
-                return CLI_OK;
-        case OPTION_WAYS:
-                if (ways_read(argument, s->choice.ways) < 0)
-                        return cli_fail(CLI_USAGE, "--ways takes " WAYS_FORM ", not '%s'",
-                                        argument);
-                return CLI_OK;
-        case OPTION_TORCH:
-                s->torch = true;
-                return CLI_OK;
-        case OPTION_PYTHON:
-                s->python = argument;
-                return CLI_OK;
-        case OPTION_SECONDS:
-                s->seconds = strtod(argument, &end);
-                if (*end || end == argument || !(s->seconds >= 0.01 && s->seconds <= 3600))
-                        return cli_fail(CLI_USAGE, "--seconds is a number such as 0.25, not '%s'",
-                                        argument);
-                return CLI_OK;
-        case OPTION_LIMIT:
-                if (units_parse_duration(argument, &n) < 0 || n == 0)
-                        return cli_fail(CLI_USAGE, "--limit is a time such as 10min, not '%s'",
-                                        argument);
-                s->limit = (double)n / (double)NSEC_PER_SEC;
-                return CLI_OK;
-        case OPTION_JOBS:
-                s->jobs = argument;
-                return CLI_OK;
-        case OPTION_KERNELS:
-                return cli_take_count("kernels", argument, KERNELS_MAX, &s->kernels);
-        case OPTION_PARTNERS:
-                return cli_take_count("partners", argument, PAIRS_JOBS_MAX, &s->choice.partners);
-        case OPTION_WITHIN:
-                s->within = argument;
-                s->choice.within = true;
-                return CLI_OK;
-        case OPTION_SEED:
-                if (units_parse_count(argument, &s->choice.seed) < 0)
-                        return cli_fail(CLI_USAGE, "--seed is a number, not '%s'", argument);
-                return CLI_OK;
-        case OPTION_LIST:
-                q->list = true;
-                return CLI_OK;
-        default:
-                return take_sim(q, argument);
-        }
-}
 
 /* ---- the jobs ---- */
 
@@ -338,7 +273,7 @@ static int choose_card(struct request *q)
 {
         struct driver_report report;
 
-        if (q->simulated) {
+        if (q->launch.simulated) {
                 int r = make_card(q);
 
                 if (r != CLI_OK)
@@ -348,7 +283,7 @@ static int choose_card(struct request *q)
             report.n_gpus == 0)
                 return cli_fail(CLI_FAILED, "no GPU answers here: see sublet doctor, or measure a "
                                             "simulated one with --sim");
-        if (!q->simulated && report.gpus[0].used_bytes != DRIVER_UNKNOWN &&
+        if (!q->launch.simulated && report.gpus[0].used_bytes != DRIVER_UNKNOWN &&
             report.gpus[0].used_bytes > UNUSED_BYTES)
                 return cli_fail(CLI_FAILED,
                                 "another program uses this GPU: wait for its end, or choose "
@@ -360,7 +295,7 @@ static void leave(const struct request *q)
 {
         char path[PATH_MAX], command[PATH_MAX + 64];
 
-        if (q->simulated && !launch_value(&q->launch, "SIMCUDA_SESSION") &&
+        if (q->launch.simulated && !launch_value(&q->launch, "SIMCUDA_SESSION") &&
             parts_find(PART_SIMULATOR_STAT, path) == 0) {
                 (void)snprintf(command, sizeof(command), "'%s' --remove --force --session %s", path,
                                q->session);
@@ -403,16 +338,15 @@ int pairs_main(int argc, char **argv)
         struct request q = {.setting = {.output = "pairs.jsonl",
                                         .python = "python3",
                                         .seconds = 0.25,
-                                        .choice = {.seed = 1, .ways = {true, true, true}}}};
+                                        .choice = {.seed = 1}}};
         size_t n = 0;
-        int words, r;
+        int r;
 
-        r = cli_parse(&pairs_command, argc, argv, 0, take, &q, &words);
+        r = cli_parse(&pairs_command, argc, argv, OPTIONS_NO_WORDS, &q, NULL);
         if (r != CLI_OK) {
                 r = cli_parsed(r);
-        } else if (words > 0) {
-                r = cli_fail(CLI_USAGE, "bench pairs takes no argument, not '%s'", argv[0]);
         } else {
+                q.setting.choice.within = q.setting.within != NULL;
                 r = list_jobs(&q.setting, jobs, &n);
                 if (r == CLI_OK)
                         r = choose_jobs(&q.setting, jobs, &n);

@@ -18,7 +18,6 @@
 #include "base/program_name.h"
 #include "base/settings.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/gpu.h"
@@ -37,23 +36,6 @@
 #define NO_GPU_NS      (5 * NSEC_PER_SEC) /* a daemon that has just started finds its GPUs by then */
 #define WARM_NS        (3 * NSEC_PER_SEC) /* after the first launch, before progress is told */
 #define BY_SIGNAL      128                /* plus its number: how shells tell it */
-
-enum { OPTION_JOB, OPTION_QOS, OPTION_WAY, OPTION_WAIT, OWN_OPTIONS };
-
-const struct cli_option submit_options[] = {
-        [OPTION_JOB] = {"job", CLI_REQUIRED, "FILE",
-                        "what sublet measure wrote about it; without it, the job runs alone"},
-        [OPTION_QOS] = {"qos", CLI_REQUIRED, "PART",
-                        "the bound: the least progress that it keeps beside another job, of its "
-                        "own alone (0.7)"},
-        [OPTION_WAY] = {"way", CLI_REQUIRED, "WAYS",
-                        "ways that are allowed beside another job: sliced, turns, shared (MPS, if "
-                        "the owner allows it), several with commas, or auto (all, the default)"},
-        [OPTION_WAIT] = {"wait-at-most", CLI_REQUIRED, "TIME",
-                         "give up if it has not started after so long, such as 30min; until then "
-                         "also wait for a GPU where none is known"},
-        [OWN_OPTIONS] = {.more = launch_options},
-};
 
 struct submitting {
         /* As asked for. */
@@ -83,35 +65,24 @@ struct submitting {
 
 /* ---- options ---- */
 
-static int take(int option, const char *argument, void *submitting)
-{
-        struct submitting *s = submitting;
-        char *end;
+#define AT(field) offsetof(struct submitting, field)
 
-        switch (option) {
-        case OPTION_JOB:
-                s->job_path = argument;
-                return CLI_OK;
-        case OPTION_QOS:
-                s->bound = strtod(argument, &end);
-                if (!*argument || *end || !(s->bound >= 0.01 && s->bound <= 0.99))
-                        return cli_fail(CLI_USAGE, "--qos is a number from 0.01 to 0.99, not '%s'",
-                                        argument);
-                return CLI_OK;
-        case OPTION_WAY:
-                if (ways_read(argument, s->ways) < 0)
-                        return cli_fail(CLI_USAGE, "--way takes " WAYS_FORM ", not '%s'", argument);
-                return CLI_OK;
-        case OPTION_WAIT:
-                if (units_parse_duration(argument, &s->wait_ns) < 0 || s->wait_ns == 0)
-                        return cli_fail(CLI_USAGE,
-                                        "--wait-at-most is a time such as 30min, not '%s'",
-                                        argument);
-                return CLI_OK;
-        default:
-                return launch_take(option - OWN_OPTIONS, argument, &s->launch);
-        }
-}
+const struct option_row submit_options[] = {
+        {"job", "FILE", "what sublet measure wrote about it; without it, the job runs alone",
+         options_set_text, AT(job_path)},
+        {"qos", "PART",
+         "the bound: the least progress that it keeps beside another job, of its own alone (0.7)",
+         options_set_part, AT(bound), .form = "a part from 0.01 to 0.99"},
+        {"way", "WAYS",
+         "ways that are allowed beside another job: sliced, turns, shared (MPS, if the owner "
+         "allows it), several with commas, or auto (all, the default)",
+         ways_set, AT(ways), "auto", WAYS_FORM},
+        {"wait-at-most", "TIME",
+         "give up if it has not started after so long, such as 30min; until then also wait for a "
+         "GPU where none is known",
+         options_set_duration, AT(wait_ns), .form = "a time such as 30min"},
+        {.more = launch_options, .at = AT(launch)},
+};
 
 /* ---- before the queue ---- */
 
@@ -480,8 +451,7 @@ int submit_main(const struct cli_command *self, int argc, char **argv)
         struct submitting s = {.bound = 0.7, .place = {.fd = -EBADF}, .signals = -EBADF};
         int words, r;
 
-        (void)ways_read("auto", s.ways);
-        r = cli_parse(self, argc, argv, 1, take, &s, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_COMMAND, &s, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         s.command = argv;

@@ -34,28 +34,6 @@
 #define WIDTH        80
 #define WIDTH_MAX    1000
 
-enum {
-        OPTION_INTERVAL = TARGET_OPTIONS,
-        OPTION_SORT,
-        OPTION_FILTER,
-        OPTION_SNAPSHOT,
-        OPTION_WIDTH
-};
-
-const struct cli_option top_options[] = {
-        TARGET_OPTION_ROWS,
-        [OPTION_INTERVAL] = {"interval", CLI_REQUIRED, "TIME",
-                             "time between two looks, such as 500ms or 5s; default 1500ms"},
-        [OPTION_SORT] = {"sort", CLI_REQUIRED, "COLUMN", "sort by this column; default state"},
-        [OPTION_FILTER] = {"filter", CLI_REQUIRED, "TEXT",
-                           "show only programs whose name, user, pid, ... contains TEXT"},
-        [OPTION_SNAPSHOT] = {"snapshot", CLI_NONE, NULL,
-                             "print one picture as text, after two looks"},
-        [OPTION_WIDTH] = {"width", CLI_REQUIRED, "N",
-                          "width of the snapshot; default COLUMNS, else 80"},
-        {0},
-};
-
 struct top {
         struct target target;
         struct top_view view;
@@ -63,7 +41,7 @@ struct top {
         struct history *history;
         struct frame frame;
         uint64_t interval_ns;
-        int width; /* of the snapshot; 0: not given */
+        unsigned width; /* of the snapshot; 0: not given */
         bool snapshot;
         bool unicode;
 
@@ -78,61 +56,53 @@ struct top {
 
 /* ---- options ---- */
 
-static int take_interval(const char *text, uint64_t *ret)
+static int set_interval(const struct option_row *row, void *field, const char *value)
 {
-        if (units_parse_duration(text, ret) < 0 || *ret < INTERVAL_MIN || *ret > INTERVAL_MAX)
-                return cli_fail(CLI_USAGE, "--interval takes a time from 100ms to 1h, not '%s'",
-                                text);
-        return CLI_OK;
+        uint64_t *ns = field;
+
+        return units_parse_duration(value, ns) < 0 || *ns < INTERVAL_MIN || *ns > INTERVAL_MAX
+                       ? -EINVAL
+                       : 0;
 }
 
-static int take_sort(const char *text, unsigned *ret)
+static int set_sort(const struct option_row *row, void *field, const char *value)
 {
-        const int column = table_column(text);
+        const int column = table_column(value);
         char all[512] = "";
 
         if (column >= 0) {
-                *ret = (unsigned)column;
+                *(unsigned *)field = (unsigned)column;
                 return CLI_OK;
         }
         for (unsigned i = 0; table_column_name(i); i++)
                 (void)snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "",
                                table_column_name(i));
-        return cli_fail(CLI_USAGE, "--sort takes a column, not '%s': %s", text, all);
+        return cli_fail(CLI_USAGE, "--sort takes a column, not '%s': %s", value, all);
 }
 
-static int take_width(const char *text, int *ret)
+static int set_filter(const struct option_row *row, void *view, const char *value)
 {
-        uint64_t n;
+        struct top_view *v = view;
 
-        if (units_parse_count(text, &n) < 0 || n < 1 || n > WIDTH_MAX)
-                return cli_fail(CLI_USAGE, "--width takes a number from 1 to %d, not '%s'",
-                                WIDTH_MAX, text);
-        *ret = (int)n;
-        return CLI_OK;
+        (void)snprintf(v->filter, sizeof(v->filter), "%s", value);
+        return 0;
 }
 
-static int take(int option, const char *argument, void *request)
-{
-        struct top *t = request;
+#define AT(field) offsetof(struct top, field)
 
-        switch (option) {
-        case OPTION_INTERVAL:
-                return take_interval(argument, &t->interval_ns);
-        case OPTION_SORT:
-                return take_sort(argument, &t->view.sort);
-        case OPTION_FILTER:
-                (void)snprintf(t->view.filter, sizeof(t->view.filter), "%s", argument);
-                return CLI_OK;
-        case OPTION_SNAPSHOT:
-                t->snapshot = true;
-                return CLI_OK;
-        case OPTION_WIDTH:
-                return take_width(argument, &t->width);
-        default:
-                return target_take(option, argument, &t->target);
-        }
-}
+const struct option_row top_options[] = {
+        TARGET_OPTION_ROWS(AT(target)),
+        {"interval", "TIME", "time between two looks, such as 500ms or 5s; default 1500ms",
+         set_interval, AT(interval_ns), .form = "a time from 100ms to 1h"},
+        {"sort", "COLUMN", "sort by this column; default state", set_sort, AT(view.sort)},
+        {"filter", "TEXT", "show only programs whose name, user, pid, ... contains TEXT",
+         set_filter, AT(view)},
+        {"snapshot", NULL, "print one picture as text, after two looks", options_set_true,
+         AT(snapshot)},
+        {"width", "N", "width of the snapshot; default COLUMNS, else 80", options_set_count,
+         AT(width), .parameter = WIDTH_MAX},
+        {0},
+};
 
 /* ---- a snapshot ---- */
 
@@ -154,7 +124,7 @@ static int snapshot_width(const struct top *t)
         const char *columns = getenv("COLUMNS");
         const int said = columns ? atoi(columns) : 0;
 
-        return t->width ? t->width : said > 0 ? MIN(said, WIDTH_MAX) : WIDTH;
+        return t->width ? (int)t->width : said > 0 ? MIN(said, WIDTH_MAX) : WIDTH;
 }
 
 static int snapshot(struct top *t)
@@ -439,15 +409,12 @@ static int live(struct top *t)
 int top_main(const struct cli_command *self, int argc, char **argv)
 {
         struct top t = {.interval_ns = INTERVAL_NS, .talk.fd = -EBADF};
-        int words, r;
+        int r;
 
         t.view.sort = (unsigned)table_column("state");
-        r = cli_parse(self, argc, argv, 0, take, &t, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_NO_WORDS, &t, NULL);
         if (r != CLI_OK)
                 return cli_parsed(r);
-        if (words > 0)
-                return cli_fail(CLI_USAGE, "top takes no argument, not '%s'; --filter chooses",
-                                argv[0]);
         (void)setlocale(LC_CTYPE, "");
         t.unicode = screen_is_unicode();
         t.view.interval_s = (double)t.interval_ns / (double)NSEC_PER_SEC;

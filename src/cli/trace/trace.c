@@ -7,35 +7,21 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
-#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/control.h"
 #include "cli/trace/trace_view.h"
-
-enum { OPTION_LAST = TARGET_OPTIONS };
-
-const struct cli_option trace_options[] = {
-        TARGET_OPTION_ROWS,
-        [OPTION_LAST] = {"last", CLI_REQUIRED, "DURATION", "leave out what is older, such as 5min"},
-        {0},
-};
 
 struct request {
         struct target target;
         uint64_t last_ns;
 };
 
-static int take(int option, const char *argument, void *request)
-{
-        struct request *q = request;
-
-        if (option < TARGET_OPTIONS)
-                return target_take(option, argument, &q->target);
-        if (units_parse_duration(argument, &q->last_ns) < 0 || q->last_ns == 0)
-                return cli_fail(CLI_USAGE, "--last takes a duration such as 5min, not '%s'",
-                                argument);
-        return CLI_OK;
-}
+const struct option_row trace_options[] = {
+        TARGET_OPTION_ROWS(offsetof(struct request, target)),
+        {"last", "DURATION", "leave out what is older, such as 5min", options_set_duration,
+         offsetof(struct request, last_ns), .form = "a duration such as 5min"},
+        {0},
+};
 
 static uint64_t number(const json_t *answer, const char *field)
 {
@@ -117,7 +103,7 @@ int trace_main(const struct cli_command *self, int argc, char **argv)
         json_t *answer;
         int words, r;
 
-        r = cli_parse(self, argc, argv, 0, take, &q, &words);
+        r = cli_parse(self, argc, argv, OPTIONS_WORDS, &q, &words);
         if (r != CLI_OK)
                 return cli_parsed(r);
         if (words > 1)

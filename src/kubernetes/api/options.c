@@ -1,7 +1,7 @@
 /* options.c: owns how the command line and the environment name the API server. */
 #include "kubernetes/api/options.h"
 
-int api_set_url(void *field, const char *value)
+int api_set_url(const struct option_row *row, void *field, const char *value)
 {
         return web_copy_url(value, field);
 }

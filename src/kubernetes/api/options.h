@@ -27,7 +27,7 @@
         "  KUBERNETES_SERVICE_HOST  the API server; Kubernetes sets it in pods\n" \
         "  KUBERNETES_SERVICE_PORT  its port\n"
 
-int api_set_url(void *field, const char *value);
+int api_set_url(const struct option_row *row, void *field, const char *value);
 
 /* Call it after options_parse(). Without --api-server, the server is the one that Kubernetes names
  * in the environment, if any. 0, or OPTIONS_EXIT_USAGE after a message. */

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/options.h"
-#include "base/shares.h"
 #include "base/standard.h"
 #include "base/units.h"
 #include "kubernetes/api/options.h"
@@ -26,46 +25,21 @@ struct options {
         const char *certificate, *key;
 };
 
-static int set_qos(void *field, const char *value)
+static int set_resource(const struct option_row *row, void *field, const char *value)
 {
-        unsigned thousandths;
-
-        if (shares_parse_part(value, 10, 990, &thousandths) < 0)
-                return -EINVAL;
-        *(double *)field = thousandths / 1000.0;
-        return 0;
+        return strchr(value, '/') ? options_set_text(row, field, value) : -EINVAL;
 }
 
-static int set_prefer(void *field, const char *value)
-{
-        if (strcmp(value, "pack") != 0 && strcmp(value, "spread") != 0)
-                return -EINVAL;
-        *(enum prefer *)field = strcmp(value, "pack") == 0 ? PREFER_PACK : PREFER_SPREAD;
-        return 0;
-}
-
-static int set_resource(void *field, const char *value)
-{
-        return strchr(value, '/') ? options_set_text(field, value) : -EINVAL;
-}
-
-static int set_devices(void *field, const char *value)
-{
-        uint64_t n;
-
-        if (units_parse_count(value, &n) < 0 || n < 1 || n > DEVICES_MOST)
-                return -EINVAL;
-        *(unsigned *)field = (unsigned)n;
-        return 0;
-}
-
-static int set_linger(void *field, const char *value)
+static int set_linger(const struct option_row *row, void *field, const char *value)
 {
         uint64_t *linger_ns = field;
 
         return units_parse_duration(value, linger_ns) < 0 || *linger_ns > LINGER_MAX_NS ? -EINVAL
                                                                                         : 0;
 }
+
+static const char *const prefer_words[] = {
+        [PREFER_PACK] = "pack", [PREFER_SPREAD] = "spread", NULL};
 
 static const struct option_row rows[] = {
         {"jobs", "DIR",
@@ -79,15 +53,15 @@ static const struct option_row rows[] = {
         {"qos", "PART",
          "the part of its progress alone that a job keeps at least,\n"
          "unless its pod says sublet.dev/qos",
-         set_qos, AT(extender.rules.bound), "0.7"},
+         options_set_part, AT(extender.rules.bound), "0.7"},
         {"prefer", "WORD",
          "pack: nodes on which the pod goes well beside a job come\n"
          "first; spread: nodes with a GPU that is free",
-         set_prefer, AT(extender.prefer), "pack"},
+         options_set_word, AT(extender.prefer), "pack", .words = prefer_words},
         {"resource", "NAME", "what pods ask for", set_resource, AT(extender.rules.resource),
          "sublet.dev/gpu"},
-        {"devices-per-gpu", "N", "as in the nodes' device plugins", set_devices,
-         AT(extender.rules.devices_per_gpu), "100"},
+        {"devices-per-gpu", "N", "as in the nodes' device plugins", options_set_count,
+         AT(extender.rules.devices_per_gpu), "100", .parameter = DEVICES_MOST},
         {"listen", "ADDR:PORT", "where the scheduler asks; without ADDR, on all addresses",
          options_set_text, AT(extender.server.listen), ":8444"},
         {"certificate", "FILE",
@@ -102,6 +76,7 @@ static const struct option_row rows[] = {
         API_OPTIONS(AT(extender.api), "pods and nodes"),
         {"linger", "DURATION", "after SIGTERM, go on for so long", set_linger,
          AT(extender.server.linger_ns), "0"},
+        {0},
 };
 
 static void print_help(const struct options_table *t)
@@ -116,8 +91,7 @@ static void print_help(const struct options_table *t)
                 "\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
 }
 
-static const struct options_table table = {"sublet-extender", rows, ARRAY_SIZE(rows), 21,
-                                           print_help};
+static const struct options_table table = {"sublet-extender", rows, 21, print_help};
 
 /* What the command line does not say comes from the environment that Kubernetes makes. */
 static int complete(struct options *o)

@@ -34,91 +34,43 @@ static int set_text(void *field, const char *value, size_t most)
         return 0;
 }
 
-/* Sets *ret to the place of the word in the list, which ends with NULL. */
-static int set_word(unsigned *ret, const char *value, const char *const *words)
-{
-        for (unsigned i = 0; words[i]; i++)
-                if (strcmp(words[i], value) == 0) {
-                        *ret = i;
-                        return 0;
-                }
-        return -EINVAL;
-}
-
-static int set_resource(void *field, const char *value)
+static int set_resource(const struct option_row *row, void *field, const char *value)
 {
         return strchr(value, '/') ? set_text(field, value, 316) : -EINVAL;
 }
 
-static int set_devices(void *field, const char *value)
-{
-        uint64_t n;
+static const char *const place_words[] = {[PLACE_SPREAD] = "spread", [PLACE_PACK] = "pack", NULL};
+static const char *const access_words[] = {
+        [GPU_ENVIRONMENT] = "environment", [GPU_CDI] = "cdi", [GPU_DEVICES] = "devices", NULL};
+static const char *const inject_words[] = {
+        [INJECT_PRELOAD_FILE] = "preload-file", [INJECT_ENVIRONMENT] = "environment", NULL};
 
-        if (units_parse_count(value, &n) < 0 || n < 1 || n > DEVICES_MAX)
-                return -EINVAL;
-        *(unsigned *)field = (unsigned)n;
-        return 0;
-}
-
-static int set_place(void *field, const char *value)
-{
-        static const char *const words[] = {"spread", "pack", NULL};
-        unsigned at;
-
-        if (set_word(&at, value, words) < 0)
-                return -EINVAL;
-        *(enum place *)field = (enum place)at;
-        return 0;
-}
-
-static int set_access(void *field, const char *value)
-{
-        static const char *const words[] = {"environment", "cdi", "devices", NULL};
-        unsigned at;
-
-        if (set_word(&at, value, words) < 0)
-                return -EINVAL;
-        *(enum gpu_access *)field = (enum gpu_access)at;
-        return 0;
-}
-
-static int set_inject(void *field, const char *value)
-{
-        static const char *const words[] = {"preload-file", "environment", NULL};
-        unsigned at;
-
-        if (set_word(&at, value, words) < 0)
-                return -EINVAL;
-        *(enum inject *)field = (enum inject)at;
-        return 0;
-}
-
-static int set_endpoint(void *field, const char *value)
+static int set_endpoint(const struct option_row *row, void *field, const char *value)
 {
         return strchr(value, '/') ? -EINVAL : set_text(field, value, 60);
 }
 
-static int set_cdi_kind(void *field, const char *value)
+static int set_cdi_kind(const struct option_row *row, void *field, const char *value)
 {
         return strchr(value, '/') && !strchr(value, '=') ? set_text(field, value, 80) : -EINVAL;
 }
 
-static int set_node(void *field, const char *value)
+static int set_node(const struct option_row *row, void *field, const char *value)
 {
         return set_text(field, value, 253);
 }
 
-static int set_priority_most(void *field, const char *value)
+static int set_priority_most(const struct option_row *row, void *field, const char *value)
 {
         return shares_parse_priority(value, field);
 }
 
-static int set_minimum_most(void *field, const char *value)
+static int set_minimum_most(const struct option_row *row, void *field, const char *value)
 {
         return shares_parse_percent(value, 0, SHARES_MINIMA_MAX, field);
 }
 
-static int set_weight_most(void *field, const char *value)
+static int set_weight_most(const struct option_row *row, void *field, const char *value)
 {
         return shares_parse_weight(value, field);
 }
@@ -127,20 +79,20 @@ static const struct option_row rows[] = {
         {"resource", "NAME", "what pods ask for", set_resource, AT(plugin.resource),
          "sublet.dev/gpu"},
         {"devices-per-gpu", "N", "how many containers may have a GPU at once, up to 1000",
-         set_devices, AT(plugin.devices), "100"},
+         options_set_count, AT(plugin.devices), "100", .parameter = DEVICES_MAX},
         {"place", "WORD",
          "spread: a pod gets the GPU with the least load; pack: the\n"
          "fullest one on which its work still fits",
-         set_place, AT(plugin.place), "spread"},
+         options_set_word, AT(plugin.place), "spread", .words = place_words},
         {"gpu-access", "WORD",
          "how a container gets its GPU: environment\n"
          "(NVIDIA_VISIBLE_DEVICES, for the NVIDIA runtime), cdi, or\n"
          "devices (plain nodes of /dev)",
-         set_access, AT(plugin.grant.access), "environment"},
+         options_set_word, AT(plugin.grant.access), "environment", .words = access_words},
         {"inject", "WORD",
          "how its programs get the library: preload-file (a mount of\n"
          "/etc/ld.so.preload) or environment (LD_PRELOAD)",
-         set_inject, AT(plugin.grant.inject), "preload-file"},
+         options_set_word, AT(plugin.grant.inject), "preload-file", .words = inject_words},
         {"dir", "DIR", "the daemon's directory, as the plugin sees it", options_set_path,
          AT(plugin.dir), "/run/sublet"},
         {"kubelet-dir", "DIR", "where kubelet.sock is", options_set_path, AT(plugin.kubelet_dir),
@@ -169,6 +121,7 @@ static const struct option_row rows[] = {
          AT(plugin.bounds.minimum_most), "50%"},
         {"weight-most", "N", "the largest weight that a pod may ask for", set_weight_most,
          AT(plugin.bounds.weight_most), "1"},
+        {0},
 };
 
 static void print_help(const struct options_table *t)
@@ -185,8 +138,7 @@ static void print_help(const struct options_table *t)
                 "\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
 }
 
-static const struct options_table table = {"sublet-device-plugin", rows, ARRAY_SIZE(rows), 20,
-                                           print_help};
+static const struct options_table table = {"sublet-device-plugin", rows, 20, print_help};
 
 /* What the command line does not say comes from the environment that Kubernetes makes. */
 static int complete(struct options *o)

@@ -51,6 +51,7 @@ static const struct option_row rows[] = {
          "after SIGTERM, go on for so long, until the API server\n"
          "knows that the webhook is not ready (0)",
          options_set_text, AT(linger), NULL},
+        {0},
 };
 
 static void print_help(const struct options_table *t)
@@ -63,8 +64,7 @@ static void print_help(const struct options_table *t)
         (void)printf("\nExit status: 0 stopped, 1 failed, 2 bad usage.\n");
 }
 
-static const struct options_table table = {"sublet-webhook", rows, ARRAY_SIZE(rows), 21,
-                                           print_help};
+static const struct options_table table = {"sublet-webhook", rows, 21, print_help};
 
 /* A name without a vendor is Kubernetes' own, such as cpu. */
 static int check_options(struct options *o)
