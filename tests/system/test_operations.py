@@ -20,7 +20,6 @@ SOURCES = (
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
-    ("src/daemon/queue", r"refuse\(\s*"),
     ("src/daemon/orders/reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
     ("src/daemon/ledger/entitlement.c", r"snprintf\(text, sizeof\(text\),\s*"),  # texts of NOTICE
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),

@@ -29,7 +29,7 @@
 #include "daemon/people/peer.h"
 #include "daemon/net/looks.h"
 #include "daemon/ledger/event.h"
-#include "daemon/orders/answer.h"
+#include "daemon/state/answer.h"
 #include "daemon/orders/evict.h"
 #include "daemon/orders/reload.h"
 #include "daemon/orders/settings.h"

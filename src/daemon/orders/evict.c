@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
-#include "daemon/orders/answer.h"
+#include "daemon/state/answer.h"
 #include "daemon/people/peer.h"
 #include "daemon/state/client.h"
 #include "daemon/state/server.h"

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "daemon/ledger/entitlement.h"
-#include "daemon/orders/answer.h"
+#include "daemon/state/answer.h"
 #include "daemon/orders/reload.h"
 #include "daemon/state/client.h"
 

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -20,6 +19,7 @@
 #include "daemon/people/users.h"
 #include "daemon/queue/state.h"
 #include "daemon/setup/values.h"
+#include "daemon/state/answer.h"
 #include "sched/sched.h"
 
 #define FILES_MAX (64u << 20) /* bytes of all job files */
@@ -100,19 +100,6 @@ void submission_send(struct submission *m, json_t *json)
 
 /* ---- the order ---- */
 
-static json_t *refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static json_t *refuse(const char *format, ...)
-{
-        char sentence[512];
-        va_list args;
-
-        va_start(args, format);
-        (void)vsnprintf(sentence, sizeof(sentence), format, args);
-        va_end(args);
-        return json_pack("{s:s}", "error", sentence);
-}
-
 /* True if the owner lets programs take part in MPS. */
 static bool may_share(const struct server *s)
 {
@@ -136,16 +123,17 @@ static json_t *read_ways(const struct server *s, const json_t *list, unsigned *r
                 enum way way;
 
                 if (!name || way_read(name, &way) < 0)
-                        return refuse("\"ways\" is a list of sliced, shared and turns");
+                        return answer_error("\"ways\" is a list of sliced, shared and turns");
                 ways |= 1u << way;
         }
         if (ways == 1u << WAY_SHARED && !may_share(s))
-                return refuse("the owner of this daemon does not allow MPS (its key mps): choose "
-                              "another way");
+                return answer_error(
+                        "the owner of this daemon does not allow MPS (its key mps): choose "
+                        "another way");
         if (!may_share(s))
                 ways &= ~(1u << WAY_SHARED);
         if (!ways)
-                return refuse("\"ways\" is a list of sliced, shared and turns");
+                return answer_error("\"ways\" is a list of sliced, shared and turns");
         *ret = ways;
         return NULL;
 }
@@ -164,11 +152,11 @@ static json_t *read_wish(const struct server *s, const json_t *order, const stru
         const json_t *bound = json_object_get(order, "bound");
 
         if (!name || !*name || strlen(name) >= sizeof(ret->name) || !text_is_clean(name))
-                return refuse("\"name\" is 1 to %zu bytes of text", sizeof(ret->name) - 1);
+                return answer_error("\"name\" is 1 to %zu bytes of text", sizeof(ret->name) - 1);
         (void)strcpy(ret->name, name);
         ret->bound = bound ? json_number_value(bound) : BOUND_DEFAULT;
         if (!(ret->bound >= 0.01 && ret->bound <= 0.99))
-                return refuse("\"bound\" is a number from 0.01 to 0.99");
+                return answer_error("\"bound\" is a number from 0.01 to 0.99");
         ret->user = user_number(peer);
         return read_ways(s, json_object_get(order, "ways"), &ret->ways);
 }
@@ -193,16 +181,19 @@ static json_t *read_running(const struct server *s, const json_t *running, const
         if (!running)
                 return NULL;
         if (clock_now_ns() - s->started_ns > RETURNS_NS)
-                return refuse("jobs of an earlier daemon come back within a minute of its end: "
-                              "this job goes on outside of the queue");
+                return answer_error(
+                        "jobs of an earlier daemon come back within a minute of its end: "
+                        "this job goes on outside of the queue");
         m->returns_to = gpu_named(s, json_string_value(json_object_get(running, "gpu")));
         if (m->returns_to < 0 || !way || way_read(way, &m->returns_way) < 0)
-                return refuse("this machine has no GPU of this name: the job goes on outside of "
-                              "the queue");
+                return answer_error(
+                        "this machine has no GPU of this name: the job goes on outside of "
+                        "the queue");
         if (pid <= 0 || pid > INT32_MAX || !submit_has_program(peer, (pid_t)pid))
-                return refuse("process %lld is no running program that this job has started: the "
-                              "job goes on outside of the queue",
-                              (long long)pid);
+                return answer_error(
+                        "process %lld is no running program that this job has started: the "
+                        "job goes on outside of the queue",
+                        (long long)pid);
         return NULL;
 }
 
@@ -215,10 +206,11 @@ static json_t *room_for(const struct submits *all, const struct submission *m)
                 of_user += !other->dead && other->wish.user == m->wish.user;
         }
         if (of_user >= QUEUE_OF_USER)
-                return refuse("one user may have %u jobs that wait or run: wait for one to end",
-                              QUEUE_OF_USER);
+                return answer_error(
+                        "one user may have %u jobs that wait or run: wait for one to end",
+                        QUEUE_OF_USER);
         if (n >= QUEUE_JOBS_MAX || all->file_bytes + m->file_size > FILES_MAX)
-                return refuse("the queue is full: try again later");
+                return answer_error("the queue is full: try again later");
         return NULL;
 }
 
@@ -233,7 +225,7 @@ static json_t *read_order(const struct server *s, const json_t *order, const str
         if (!wrong && bytes &&
             (!json_is_integer(bytes) || json_integer_value(bytes) < 0 ||
              json_integer_value(bytes) > SUBMIT_FILE_MAX))
-                wrong = refuse("a job file has at most %u KiB", SUBMIT_FILE_MAX >> 10);
+                wrong = answer_error("a job file has at most %u KiB", SUBMIT_FILE_MAX >> 10);
         m->file_size = wrong ? 0 : (size_t)json_integer_value(bytes);
         return wrong ? wrong : room_for(s->submits, m);
 }
@@ -269,7 +261,7 @@ static void enter(struct submission *m)
         else
                 r = queue_come(all->queue, &m->wish, now_ns, &m->id);
         if (r < 0) {
-                submission_send(m, refuse("the queue takes no more jobs: %s", strerror(-r)));
+                submission_send(m, answer_error("the queue takes no more jobs: %s", strerror(-r)));
                 m->dead = true;
                 return;
         }
@@ -358,7 +350,7 @@ json_t *submit_take(struct server *s, json_t *order, const struct peer *peer, in
         int r = -ENOMEM;
 
         if (!m)
-                return refuse("out of memory");
+                return answer_error("out of memory");
         m->all = all;
         m->peer = *peer;
         m->peer.pidfd = -EBADF;
@@ -374,7 +366,7 @@ json_t *submit_take(struct server *s, json_t *order, const struct peer *peer, in
         if (r < 0) {
                 free(m->file);
                 free(m);
-                return refuse("%s", strerror(-r));
+                return answer_error("%s", strerror(-r));
         }
         all->file_bytes += m->file_size;
         m->next = all->list;
@@ -524,9 +516,10 @@ static void end_late_files(struct submits *all)
         for (struct submission *m = all->list; m; m = m->next) {
                 if (m->id || m->dead || ++m->file_s <= FILE_S)
                         continue;
-                submission_send(m, refuse("the job file has not come within %u s: submit the job "
-                                          "again",
-                                          FILE_S));
+                submission_send(
+                        m, answer_error("the job file has not come within %u s: submit the job "
+                                        "again",
+                                        FILE_S));
                 m->dead = true;
         }
 }

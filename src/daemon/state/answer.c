@@ -1,5 +1,5 @@
 /* answer.c: owns the form of an answer that is an error. */
-#include "daemon/orders/answer.h"
+#include "daemon/state/answer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
