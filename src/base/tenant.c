@@ -22,7 +22,7 @@ struct part {
 };
 
 /* Takes the first part off a path. An empty part: the path has ended. */
-static struct part take(const char **path, const char *end)
+static struct part take_part(const char **path, const char *end)
 {
         struct part p;
 
@@ -111,18 +111,18 @@ uint64_t tenant_number(const struct tenant *t)
  * with '_' for '-'. inside: the path may begin below kubepods. */
 static bool find_pod(const char *path, const char *end, bool inside, struct tenant *ret)
 {
-        struct part p = take(&path, end);
+        struct part p = take_part(&path, end);
         const char *uid;
 
         if (is(p, "kubelet") || is(p, "kubelet" SLICE))
-                p = take(&path, end);
+                p = take_part(&path, end);
         if (is(p, "kubepods") || is(p, "kubepods" SLICE) || ends(p, "-kubepods" SLICE))
-                p = take(&path, end);
+                p = take_part(&path, end);
         else if (!inside)
                 return false;
         if (is(p, "burstable") || is(p, "besteffort") || ends(p, "kubepods-burstable" SLICE) ||
             ends(p, "kubepods-besteffort" SLICE))
-                p = take(&path, end);
+                p = take_part(&path, end);
         if (ends(p, SLICE)) {
                 p.length -= strlen(SLICE);
                 uid = memmem(p.text, p.length, "-pod", 4);
@@ -144,20 +144,20 @@ static bool find_pod(const char *path, const char *end, bool inside, struct tena
  * SLICE/[NODE_]slurmstepd.scope/job_N, or SLUID for job_N, below one slice or two nested ones. */
 static bool find_job(const char *path, const char *end, struct tenant *ret)
 {
-        struct part p = take(&path, end);
+        struct part p = take_part(&path, end);
         bool scope = false;
 
         if (is(p, "slurm") || begins(p, "slurm_")) {
-                if (!begins(take(&path, end), "uid_"))
+                if (!begins(take_part(&path, end), "uid_"))
                         return false;
         } else {
                 for (unsigned i = 0; i < 2 && ends(p, SLICE) && !begins(p, "user"); i++)
-                        p = take(&path, end);
+                        p = take_part(&path, end);
                 if (!is(p, "slurmstepd.scope") && !ends(p, "_slurmstepd.scope"))
                         return false;
                 scope = true;
         }
-        p = take(&path, end);
+        p = take_part(&path, end);
         if (!(begins(p, "job_") && tenant_read_job(p.text + 4, p.length - 4, ret->id)) &&
             !(scope && tenant_read_sluid(p.text, p.length, ret->id)))
                 return false;
@@ -171,20 +171,20 @@ static bool find_in(struct part theirs, struct part ours, struct tenant *ret)
 {
         const char *end = theirs.text + theirs.length, *ours_end = ours.text + ours.length;
         const char *at = theirs.text, *our_at = ours.text, *next = at;
-        struct part p = take(&next, end), q;
+        struct part p = take_part(&next, end), q;
 
         if (is(p, "..")) {
                 while (is(p, "..")) {
                         at = next;
-                        p = take(&next, end);
+                        p = take_part(&next, end);
                 }
                 return find_pod(at, end, true, ret) || find_job(at, end, ret);
         }
         for (;;) {
                 if (find_pod(at, end, false, ret) || find_job(at, end, ret))
                         return true;
-                p = take(&at, end);
-                q = take(&our_at, ours_end);
+                p = take_part(&at, end);
+                q = take_part(&our_at, ours_end);
                 if (p.length == 0 || p.length != q.length || memcmp(p.text, q.text, p.length) != 0)
                         return false;
         }

@@ -40,7 +40,7 @@ static const struct option_row options[] = {
 #include "pairing/options.def"
         {0}};
 
-static void tell(const char *line, void *userdata)
+static void tell_line(const char *line, void *userdata)
 {
         (void)fprintf(stderr, "%s\n", line);
 }
@@ -50,7 +50,7 @@ static int fit(const struct training *t, const char *left_out, struct model *ret
         const struct fit_options o = {.threads = t->threads,
                                       .folds = FOLDS,
                                       .left_out = left_out,
-                                      .tell = left_out ? NULL : tell,
+                                      .tell = left_out ? NULL : tell_line,
                                       .ret_unseen = left_out ? NULL : t->predicted};
         char error[MODEL_ERROR_MAX];
 

@@ -23,10 +23,10 @@ struct reading {
         bool headed;
 };
 
-static int fail(const struct reading *r, const char *format, ...)
+static int fail_data(const struct reading *r, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
-static int fail(const struct reading *r, const char *format, ...)
+static int fail_data(const struct reading *r, const char *format, ...)
 {
         char what[DATA_ERROR_MAX / 2];
         va_list args;
@@ -71,22 +71,23 @@ static int take_head(struct reading *r, const json_t *json, struct data *data)
         const char *gpu = text_of(json, "gpu");
 
         if (!json_is_integer(version))
-                return fail(r, "this is no data file: its first line has no sublet_pairs; sublet "
-                               "bench pairs writes data files");
+                return fail_data(r,
+                                 "this is no data file: its first line has no sublet_pairs; sublet "
+                                 "bench pairs writes data files");
         if (json_integer_value(version) != 2)
-                return fail(r, "sublet_pairs is %lld, and this sublet reads 2",
-                            (long long)json_integer_value(version));
+                return fail_data(r, "sublet_pairs is %lld, and this sublet reads 2",
+                                 (long long)json_integer_value(version));
         if (!*gpu || strlen(gpu) >= sizeof(data->gpu) || !text_is_clean(gpu))
-                return fail(r, "gpu does not name a card");
+                return fail_data(r, "gpu does not name a card");
         if (*data->gpu && strcmp(data->gpu, gpu) != 0)
-                return fail(r,
-                            "the pairs are of %s, and those of the file before of %s; train a "
-                            "model for each",
-                            gpu, data->gpu);
+                return fail_data(r,
+                                 "the pairs are of %s, and those of the file before of %s; train a "
+                                 "model for each",
+                                 gpu, data->gpu);
         (void)snprintf(data->gpu, sizeof(data->gpu), "%s", gpu);
         (void)text_copy(data->driver, sizeof(data->driver), text_of(json, "driver"));
         if (!(idle_w >= 0 && idle_w <= IDLE_W_MAX))
-                return fail(r, "idle_w is not within 0 to %g", IDLE_W_MAX);
+                return fail_data(r, "idle_w is not within 0 to %g", IDLE_W_MAX);
         if (idle_w > 0)
                 data->idle_w = idle_w;
         r->headed = true;
@@ -109,18 +110,18 @@ static int take_job(struct reading *r, const json_t *json, struct data *data)
         int e;
 
         if (!*family || strlen(family) >= sizeof(job.family) || !text_is_clean(family))
-                return fail(r, "family does not name the job's family");
+                return fail_data(r, "family does not name the job's family");
         (void)snprintf(job.family, sizeof(job.family), "%s", family);
         e = grow((void **)&data->jobs, data->n_jobs, &data->room_jobs, sizeof(*data->jobs),
                  DATA_JOBS_MAX);
         if (e < 0)
-                return fail(r, "there are too many jobs");
+                return fail_data(r, "there are too many jobs");
         (void)snprintf(from, sizeof(from), "%.200s: line %zu", r->path, r->line);
         e = job_from_json(json_object_get(json, "job"), from, &job.job, r->error);
         if (e < 0)
                 return e;
         if (find_job(r, data, job.job.name) >= 0) {
-                e = fail(r, "there is a second job %s", job.job.name);
+                e = fail_data(r, "there is a second job %s", job.job.name);
                 job_free(&job.job);
                 return e;
         }
@@ -137,19 +138,19 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
         bool wrong = false;
 
         if (way_read(text_of(json, "way"), &pair.way) < 0)
-                return fail(r, "way is none of sliced, shared, turns");
+                return fail_data(r, "way is none of sliced, shared, turns");
         if (json_array_size(names) != 2 || json_array_size(list) != 2)
-                return fail(r, "pair and progress are no lists of two");
+                return fail_data(r, "pair and progress are no lists of two");
         for (unsigned k = 0; k < 2; k++) {
                 const char *name = json_string_value(json_array_get(names, k));
                 const int at = name ? find_job(r, data, name) : -ENOENT;
                 const double progress = json_number_value(json_array_get(list, k));
 
                 if (at < 0)
-                        return fail(r, "no line before this one has the job %.100s",
-                                    name && text_is_clean(name) ? name : "that pair names");
+                        return fail_data(r, "no line before this one has the job %.100s",
+                                         name && text_is_clean(name) ? name : "that pair names");
                 if (!json_is_number(json_array_get(list, k)) || !(progress >= 0))
-                        return fail(r, "progress is no number from 0");
+                        return fail_data(r, "progress is no number from 0");
                 wrong = wrong || progress > DATA_PROGRESS_MAX;
                 pair.jobs[k] = (unsigned)at;
                 pair.progress[k] = MAX(progress, PROGRESS_LEAST);
@@ -161,7 +162,7 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
         }
         if (grow((void **)&data->pairs, data->n_pairs, &data->room_pairs, sizeof(*data->pairs),
                  DATA_PAIRS_MAX) < 0)
-                return fail(r, "there are too many pairs");
+                return fail_data(r, "there are too many pairs");
         data->pairs[data->n_pairs++] = pair;
         return 0;
 }
@@ -176,16 +177,16 @@ static int take_alone(struct reading *r, const json_t *json, struct data *data)
         enum way way;
 
         if (at < 0)
-                return fail(r, "no line before this one has the job %.100s",
-                            text_is_clean(name) ? name : "that alone names");
+                return fail_data(r, "no line before this one has the job %.100s",
+                                 text_is_clean(name) ? name : "that alone names");
         if (way_read(text_of(json, "way"), &way) < 0)
-                return fail(r, "way is none of sliced, shared, turns");
+                return fail_data(r, "way is none of sliced, shared, turns");
         if (!(alone.rate > 0))
-                return fail(r, "rate is not above 0");
+                return fail_data(r, "rate is not above 0");
         alone.half = way == WAY_SHARED;
         if (grow((void **)&data->alone, data->n_alone, &data->room_alone, sizeof(*data->alone),
                  DATA_ALONE_MAX) < 0)
-                return fail(r, "there are too many measures alone");
+                return fail_data(r, "there are too many measures alone");
         data->alone[data->n_alone++] = alone;
         return 0;
 }
@@ -356,12 +357,12 @@ static int take_line(struct reading *r, const char *text, size_t length, struct 
         if (strspn(text, " \t\r\n") == length)
                 return 0;
         if (length > JOB_FILE_MAX)
-                return fail(r, "it has more than %u bytes", JOB_FILE_MAX);
+                return fail_data(r, "it has more than %u bytes", JOB_FILE_MAX);
         json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
         if (!json) {
                 char why[JSON_ERROR_TEXT_LENGTH];
 
-                return fail(r, "this is no JSON: %s", text_copy(why, sizeof(why), where.text));
+                return fail_data(r, "this is no JSON: %s", text_copy(why, sizeof(why), where.text));
         }
         if (!r->headed)
                 e = take_head(r, json, data);
@@ -399,7 +400,7 @@ int data_read(const char *path, struct data *data, char error[static DATA_ERROR_
                 (void)snprintf(error, DATA_ERROR_MAX, "%s: cannot read it: %s", path, strerror(-e));
         }
         if (e == 0 && !r.headed)
-                e = fail(&r, "this is no data file: it is empty");
+                e = fail_data(&r, "this is no data file: it is empty");
         if (e == 0)
                 correct_progress(data, &r, first_pair, first_alone);
         if (e == 0 && data->n_pairs > first_pair)

@@ -58,10 +58,10 @@ struct fit {
         float *part_x, *part_y, *check_x, *check_y, *out; /* room */
 };
 
-static void tell(const struct fit *f, const char *format, ...)
+static void tell_fit(const struct fit *f, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
-static void tell(const struct fit *f, const char *format, ...)
+static void tell_fit(const struct fit *f, const char *format, ...)
 {
         char line[256];
         va_list args;
@@ -348,9 +348,9 @@ static int try_all(struct fit *f, double *predicted, const struct candidate **re
 
                 if (r < 0)
                         return r;
-                tell(f, "%s: target %s%s: mean error %.2f %% with one family unseen, %u trees",
-                     way_names[f->way], model_target_names[c->target],
-                     c->with_signs ? " with signs" : "", error * 100, rounds);
+                tell_fit(f, "%s: target %s%s: mean error %.2f %% with one family unseen, %u trees",
+                         way_names[f->way], model_target_names[c->target],
+                         c->with_signs ? " with signs" : "", error * 100, rounds);
                 if (error < least) {
                         least = error;
                         *ret = c;
@@ -497,12 +497,13 @@ static int fit_ways(struct fit *f, const struct features *jobs, size_t families,
                         m->ways[way].families = families;
                         fitted += r == 0;
                         if (r == -ENODATA) { /* its pairs are all of one fold */
-                                tell(&one, "%s: too few families; it is left out", way_names[way]);
+                                tell_fit(&one, "%s: too few families; it is left out",
+                                         way_names[way]);
                                 r = 0;
                         }
                 } else if (r == 0 && one.n > 0) {
-                        tell(&one, "%s: %zu pairs, and %d are the least; it is left out",
-                             way_names[way], one.n / 2, FIT_PAIRS_MIN);
+                        tell_fit(&one, "%s: %zu pairs, and %d are the least; it is left out",
+                                 way_names[way], one.n / 2, FIT_PAIRS_MIN);
                 }
                 fit_clear(&one);
                 if (r < 0)

@@ -81,10 +81,10 @@ struct reading {
         char *error;
 };
 
-static int fail(const struct reading *r, const char *format, ...)
+static int fail_job(const struct reading *r, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
-static int fail(const struct reading *r, const char *format, ...)
+static int fail_job(const struct reading *r, const char *format, ...)
 {
         char what[JOB_ERROR_MAX / 2], from[JOB_ERROR_MAX / 2];
         va_list args;
@@ -114,11 +114,11 @@ static int take_number(const struct reading *r, const struct field *f, int kerne
         double n;
 
         if (!json_is_number(value))
-                return fail(r, "%s is no number", name_field(f, kernel, name));
+                return fail_job(r, "%s is no number", name_field(f, kernel, name));
         n = json_number_value(value);
         if (!isfinite(n) || n < f->least || n > f->most)
-                return fail(r, "%s is %g, which is not within %g to %g",
-                            name_field(f, kernel, name), n, f->least, f->most);
+                return fail_job(r, "%s is %g, which is not within %g to %g",
+                                name_field(f, kernel, name), n, f->least, f->most);
         *ret = n;
         return 0;
 }
@@ -128,12 +128,12 @@ static int take_text(const struct reading *r, const char *name, const json_t *va
                      size_t size)
 {
         if (!json_is_string(value))
-                return fail(r, "%s is no text", name);
+                return fail_job(r, "%s is no text", name);
         if (json_string_length(value) >= size)
-                return fail(r, "%s has %zu bytes, and %zu are the most", name,
-                            json_string_length(value), size - 1);
+                return fail_job(r, "%s has %zu bytes, and %zu are the most", name,
+                                json_string_length(value), size - 1);
         if (!text_is_clean(json_string_value(value)))
-                return fail(r, "%s contains a character that cannot be shown", name);
+                return fail_job(r, "%s contains a character that cannot be shown", name);
         (void)strcpy(ret, json_string_value(value));
         return 0;
 }
@@ -143,7 +143,7 @@ static int take_section(const struct reading *r, const json_t *json, const struc
 {
         *ret = *f->section ? json_object_get(json, f->section) : json;
         if (*ret && !json_is_object(*ret))
-                return fail(r, "%s is no object", f->section);
+                return fail_job(r, "%s is no object", f->section);
         return 0;
 }
 
@@ -177,7 +177,7 @@ static int take_dimensions(const struct reading *r, const json_t *json, int kern
         if (!list)
                 return 0;
         if (json_array_size(list) != 3)
-                return fail(r, "kernels[%d].%s is no list of three numbers", kernel, name);
+                return fail_job(r, "kernels[%d].%s is no list of three numbers", kernel, name);
         for (unsigned d = 0; d < 3; d++) {
                 const struct field f = {"", name, 0, 0, 0, INT32_MAX};
                 int e = take_number(r, &f, kernel, json_array_get(list, d), &ret[d]);
@@ -196,11 +196,11 @@ static int take_kernel(const struct reading *r, const json_t *json, int at, stru
 
         job_kernel_init(k);
         if (!json_is_object(json))
-                return fail(r, "kernels[%d] is no object", at);
+                return fail_job(r, "kernels[%d] is no object", at);
         if (name && !json_is_string(name))
-                return fail(r, "kernels[%d].name is no text", at);
+                return fail_job(r, "kernels[%d].name is no text", at);
         if (graph && !json_is_boolean(graph))
-                return fail(r, "kernels[%d].graph is neither true nor false", at);
+                return fail_job(r, "kernels[%d].graph is neither true nor false", at);
         k->graph = json_is_true(graph);
         /* Names of C++ may have thousands of bytes; the beginning is enough. */
         (void)text_copy(k->name, sizeof(k->name), name ? json_string_value(name) : "");
@@ -225,9 +225,10 @@ static int take_kernels(const struct reading *r, const json_t *json, struct job 
         const size_t n = json_array_size(list);
 
         if (list && !json_is_array(list))
-                return fail(r, "kernels is no list");
+                return fail_job(r, "kernels is no list");
         if (n > JOB_KERNELS_MAX)
-                return fail(r, "kernels has %zu entries, and %d are the most", n, JOB_KERNELS_MAX);
+                return fail_job(r, "kernels has %zu entries, and %d are the most", n,
+                                JOB_KERNELS_MAX);
         if (n == 0)
                 return 0;
         job->kernels = calloc(n, sizeof(*job->kernels));
@@ -251,7 +252,7 @@ static int take_command(const struct reading *r, const json_t *json, struct job 
         if (!list)
                 return 0;
         if (!json_is_array(list) || n > JOB_WORDS_MAX)
-                return fail(r, "command is no list of at most %d words", JOB_WORDS_MAX);
+                return fail_job(r, "command is no list of at most %d words", JOB_WORDS_MAX);
         job->command = calloc(n + 1, sizeof(*job->command));
         if (!job->command)
                 return -ENOMEM;
@@ -259,7 +260,7 @@ static int take_command(const struct reading *r, const json_t *json, struct job 
                 const json_t *word = json_array_get(list, i);
 
                 if (!json_is_string(word))
-                        return fail(r, "command[%zu] is no text", i);
+                        return fail_job(r, "command[%zu] is no text", i);
                 job->command[i] = strdup(json_string_value(word));
                 if (!job->command[i])
                         return -ENOMEM;
@@ -273,15 +274,16 @@ static int take_job(const struct reading *r, const json_t *json, struct job *job
         int e;
 
         if (!json_is_integer(version))
-                return fail(r, "this is no job file: it has no sublet_job; sublet measure writes "
-                               "job files");
+                return fail_job(r,
+                                "this is no job file: it has no sublet_job; sublet measure writes "
+                                "job files");
         if (json_integer_value(version) != JOB_VERSION)
-                return fail(r,
-                            "sublet_job is %lld, and this sublet reads %d; measure the job again",
-                            (long long)json_integer_value(version), JOB_VERSION);
+                return fail_job(
+                        r, "sublet_job is %lld, and this sublet reads %d; measure the job again",
+                        (long long)json_integer_value(version), JOB_VERSION);
         e = take_text(r, "name", json_object_get(json, "name"), job->name, sizeof(job->name));
         if (e == 0 && !*job->name)
-                e = fail(r, "name is empty");
+                e = fail_job(r, "name is empty");
         if (e == 0)
                 e = take_fields(r, json, job);
         if (e == 0)
@@ -301,7 +303,7 @@ int job_from_json(const json_t *json, const char *from, struct job *ret,
         job_init(&job);
         e = take_job(&r, json, &job);
         if (e == -ENOMEM)
-                (void)fail(&r, "there is no memory for it");
+                (void)fail_job(&r, "there is no memory for it");
         if (e < 0) {
                 job_free(&job);
                 return e;
@@ -319,13 +321,13 @@ int job_decode(const char *text, size_t length, const char *from, struct job *re
         int e;
 
         if (length > JOB_FILE_MAX)
-                return fail(&r, "a job file has at most %u bytes", JOB_FILE_MAX);
+                return fail_job(&r, "a job file has at most %u bytes", JOB_FILE_MAX);
         json = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
         if (!json) {
                 char why[JSON_ERROR_TEXT_LENGTH];
 
-                return fail(&r, "this is no JSON: %s (line %d)",
-                            text_copy(why, sizeof(why), where.text), where.line);
+                return fail_job(&r, "this is no JSON: %s (line %d)",
+                                text_copy(why, sizeof(why), where.text), where.line);
         }
         e = job_from_json(json, from, ret, error);
         json_decref(json);
@@ -342,14 +344,14 @@ int job_read(const char *path, struct job *ret, char error[static JOB_ERROR_MAX]
         if (!in || !text) {
                 const int e = in ? ENOMEM : errno;
 
-                (void)fail(&r, "cannot read it: %s", strerror(e));
+                (void)fail_job(&r, "cannot read it: %s", strerror(e));
                 return -e;
         }
         n = fread(text, 1, JOB_FILE_MAX + 1, in);
         if (ferror(in)) {
                 const int e = errno ? errno : EIO; /* a folder can be opened, not read */
 
-                (void)fail(&r, "cannot read it: %s", strerror(e));
+                (void)fail_job(&r, "cannot read it: %s", strerror(e));
                 return -e;
         }
         return job_decode(text, n, path, ret, error);

@@ -17,10 +17,10 @@
  * power. */
 #define HALF_ESTIMATED 2.2
 
-static int fail(char error[static PAIRS_ERROR_MAX], const char *format, ...)
+static int fail_pairs(char error[static PAIRS_ERROR_MAX], const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
-static int fail(char error[static PAIRS_ERROR_MAX], const char *format, ...)
+static int fail_pairs(char error[static PAIRS_ERROR_MAX], const char *format, ...)
 {
         va_list args;
 
@@ -41,15 +41,17 @@ static int check_cards(const struct job *jobs, size_t n, const struct model *mod
                 if (!*gpu)
                         continue;
                 if (first && strcmp(gpu, first->measured.gpu) != 0)
-                        return fail(error,
-                                    "job %s was measured on %s, and job %s on %s: measure both on "
-                                    "one kind of card",
-                                    first->name, first->measured.gpu, jobs[i].name, gpu);
+                        return fail_pairs(
+                                error,
+                                "job %s was measured on %s, and job %s on %s: measure both on "
+                                "one kind of card",
+                                first->name, first->measured.gpu, jobs[i].name, gpu);
                 if (model && strcmp(gpu, model->gpu) != 0)
-                        return fail(error,
-                                    "the model is of %s, and job %s was measured on %s: measure it "
-                                    "on that card, or train a model of this one",
-                                    model->gpu, jobs[i].name, gpu);
+                        return fail_pairs(
+                                error,
+                                "the model is of %s, and job %s was measured on %s: measure it "
+                                "on that card, or train a model of this one",
+                                model->gpu, jobs[i].name, gpu);
                 first = &jobs[i];
         }
         return 0;
@@ -67,7 +69,7 @@ int pairs_open(const struct job *jobs, size_t n, const struct model *model, doub
         p.turns = calloc(n, sizeof(*p.turns));
         if (!p.features || !p.turns) {
                 pairs_close(&p);
-                (void)fail(error, "no memory for %zu jobs", n);
+                (void)fail_pairs(error, "no memory for %zu jobs", n);
                 return -ENOMEM;
         }
         for (size_t i = 0; i < n; i++) {
@@ -161,7 +163,7 @@ int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct
         _cleanup_free_ double *progress = calloc(2 * MIN(n, (size_t)BATCH) + 1, sizeof(*progress));
 
         if (!rows || !progress) {
-                (void)fail(error, "no memory for %zu pairs", n);
+                (void)fail_pairs(error, "no memory for %zu pairs", n);
                 return -ENOMEM;
         }
         for (size_t i = 0; i < n; i++)

@@ -34,7 +34,7 @@ static void cleanup_trees(struct trees **t)
 #define _cleanup_trees_ _cleanup_(cleanup_trees)
 
 /* The library's reason, without its stack. */
-static int fail(char error[static TREES_ERROR_MAX])
+static int fail_trees(char error[static TREES_ERROR_MAX])
 {
         const char *why = XGBGetLastError();
         const char *text = strrchr(why, ']') ? strrchr(why, ']') : why;
@@ -167,12 +167,12 @@ int trees_train(const struct trees_rows *rows, const struct trees_rows *check,
         }
         (void)XGBRegisterLogCallback(print_nothing);
         if (make_matrix(rows, &matrix) != 0 || (check && make_matrix(check, &check_matrix) != 0))
-                return fail(error);
+                return fail_trees(error);
         all[0] = matrix;
         all[1] = check_matrix;
         if (XGBoosterCreate(all, check ? 2 : 1, &t->booster) != 0 ||
             set_all(t, o, rows->columns) != 0 || train(t, matrix, check_matrix, o) != 0)
-                return fail(error);
+                return fail_trees(error);
         *ret = TAKE_PTR(t);
         return 0;
 }
@@ -199,7 +199,7 @@ int trees_predict(struct trees *t, const struct trees_rows *rows, unsigned threa
         if (set(t, "nthread", "%u", threads) != 0 ||
             XGBoosterPredictFromDense(t->booster, values, config, NULL, &shape, &dimensions,
                                       &out) != 0)
-                return fail(error);
+                return fail_trees(error);
         memcpy(ret, out, rows->rows * sizeof(*ret));
         return 0;
 }
@@ -211,7 +211,7 @@ int trees_write(struct trees *t, char **ret, size_t *ret_length, char error[stat
         char *copy;
 
         if (XGBoosterSaveModelToBuffer(t->booster, "{\"format\": \"json\"}", &length, &text) != 0)
-                return fail(error);
+                return fail_trees(error);
         copy = malloc(length + 1);
         if (!copy) {
                 (void)snprintf(error, TREES_ERROR_MAX, "no memory for the trees");
@@ -240,7 +240,7 @@ int trees_read(const char *text, size_t length, size_t columns, struct trees **r
             XGBoosterLoadModelFromBuffer(t->booster, text, length) != 0 ||
             XGBoosterGetNumFeature(t->booster, &features) != 0 ||
             XGBoosterBoostedRounds(t->booster, &rounds) != 0)
-                return fail(error);
+                return fail_trees(error);
         if (features != columns || rounds <= 0) {
                 (void)snprintf(error, TREES_ERROR_MAX, "its trees are of %zu columns, not of %zu",
                                (size_t)features, columns);

@@ -517,7 +517,7 @@ static uint64_t growth_ahead(const struct demand *d)
 }
 
 /* Takes the missing bytes from a client without a lease, and up to so many ahead of growth. */
-static void take(struct sched *s, struct demand *d, struct client *v, uint64_t *ahead)
+static void take_from(struct sched *s, struct demand *d, struct client *v, uint64_t *ahead)
 {
         const struct account *a = v->accounts[d->gpu];
         const uint64_t bytes = MIN(givable(a), d->missing + *ahead);
@@ -573,7 +573,7 @@ void policy_reclaim(struct sched *s, unsigned gpu)
                         holder_revoke(s, v.c->holder, gpu);
                         d.missing = sub_sat(d.missing, ledger_sum(v.c->holder, gpu, givable));
                 } else {
-                        take(s, &d, v.c, &ahead);
+                        take_from(s, &d, v.c, &ahead);
                 }
         }
 }

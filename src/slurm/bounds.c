@@ -95,7 +95,7 @@ struct reading {
         char error[BOUNDS_ERROR_MAX];
 };
 
-static int fail(struct reading *r, const char *what, const char *text, const char *form)
+static int fail_bound(struct reading *r, const char *what, const char *text, const char *form)
 {
         r->error_line = r->lines.number;
         (void)snprintf(r->error, sizeof(r->error), "%s \"%.100s\": write %s", what, text, form);
@@ -141,15 +141,15 @@ static struct bounds_section *section_of(struct bounds_file *f, const char *acco
 static int on_failure(struct reading *r, const char *key, const char *value)
 {
         if (strcmp(key, "on_failure") != 0)
-                return fail(r, "unknown key", key, "on_failure under [plugin]");
+                return fail_bound(r, "unknown key", key, "on_failure under [plugin]");
         r->f->refuse = strcmp(value, "refuse") == 0;
         return r->f->refuse || strcmp(value, "run") == 0
                        ? 1
-                       : fail(r, "malformed on_failure", value, "run or refuse");
+                       : fail_bound(r, "malformed on_failure", value, "run or refuse");
 }
 
 /* Returns the section of the file; NULL: it is refused. */
-static struct bounds_section *begin(struct reading *r, const char *section)
+static struct bounds_section *begin_section(struct reading *r, const char *section)
 {
         const char *account = section + strlen(ACCOUNT_SECTION);
         struct bounds_section *s = r->f->sections;
@@ -157,14 +157,15 @@ static struct bounds_section *begin(struct reading *r, const char *section)
         if (strcmp(section, "default") == 0)
                 return s;
         if (strncmp(section, ACCOUNT_SECTION, strlen(ACCOUNT_SECTION)) != 0)
-                (void)fail(r, "unknown section", section, "[plugin], [default] or [account NAME]");
+                (void)fail_bound(r, "unknown section", section,
+                                 "[plugin], [default] or [account NAME]");
         else if (!account[0] || strpbrk(account, " \t") || strlen(section) >= SECTION_CUT)
-                (void)fail(r, "malformed section", section,
-                           "[account NAME], with a name of up to 40 characters and no blank");
+                (void)fail_bound(r, "malformed section", section,
+                                 "[account NAME], with a name of up to 40 characters and no blank");
         else
                 s = section_of(r->f, account);
         if (!s)
-                (void)fail(r, "one account too many", section, "fewer");
+                (void)fail_bound(r, "one account too many", section, "fewer");
         return r->error_line ? NULL : s;
 }
 
@@ -180,7 +181,7 @@ static int on_pair(void *user, const char *section, const char *key, const char 
                 return fail_line(r, problem);
         if (strcmp(section, "plugin") == 0)
                 return on_failure(r, key, value);
-        s = begin(r, section);
+        s = begin_section(r, section);
         if (!s)
                 return 0;
         for (size_t i = 0; i < ARRAY_SIZE(bounds_keys); i++) {
@@ -189,10 +190,11 @@ static int on_pair(void *user, const char *section, const char *key, const char 
                 s->set |= 1u << i;
                 return bounds_keys[i].parse(&s->values, value) == 0
                                ? 1
-                               : fail(r, bounds_keys[i].name, value, bounds_keys[i].form);
+                               : fail_bound(r, bounds_keys[i].name, value, bounds_keys[i].form);
         }
-        return fail(r, "unknown key", key,
-                    "minimum_most, maximum, weight_most, memory_cap_most, priority_most or always");
+        return fail_bound(
+                r, "unknown key", key,
+                "minimum_most, maximum, weight_most, memory_cap_most, priority_most or always");
 }
 
 static int empty(struct bounds_file *f)

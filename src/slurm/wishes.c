@@ -53,7 +53,7 @@ static const struct {
         {"priority", SETTING_PRIORITY, take_priority},
 };
 
-static int take(struct wishes *w, char *item, char error[static WISHES_ERROR_MAX])
+static int take_wish(struct wishes *w, char *item, char error[static WISHES_ERROR_MAX])
 {
         char *value = strchr(item, '='), form[SETTING_FORM_MAX], shown[SHOWN_MAX];
 
@@ -98,7 +98,7 @@ int wishes_parse(const char *text, struct wishes *ret, char error[static WISHES_
                 return -ENOMEM;
         }
         while (r == 0 && (item = strsep(&rest, ",")))
-                r = take(&w, item, error);
+                r = take_wish(&w, item, error);
         if (r == 0)
                 *ret = w;
         return r;

@@ -159,7 +159,7 @@ static void access_shared(struct text *t)
 
 /* ---- the kernel ---- */
 
-static void begin(struct text *t, const struct kernel_job *job)
+static void begin_kernel(struct text *t, const struct kernel_job *job)
 {
         const unsigned values = values_of(job);
         char name[KERNEL_NAME_MAX];
@@ -293,7 +293,7 @@ int kernel_ptx(const struct kernel_job *job, char *buf, size_t room)
 {
         struct text t = {.buf = buf, .room = room};
 
-        begin(&t, job);
+        begin_kernel(&t, job);
         set_values(&t, job);
         body(&t, job);
         end(&t, job);

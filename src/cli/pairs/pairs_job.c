@@ -162,7 +162,7 @@ static int attribute(int number, int otherwise)
                        : otherwise;
 }
 
-static void begin(void)
+static void begin_worker(void)
 {
         void *context;
 
@@ -621,7 +621,7 @@ int main(void)
         char line[512];
 
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
-        begin();
+        begin_worker();
         (void)printf("ready\n");
         while (fgets(line, sizeof(line), stdin) && strcmp(line, "quit\n") != 0)
                 obey(line);

@@ -329,7 +329,7 @@ static bool read_keys(struct top *t)
 }
 
 /* Begins what is due. True: the picture has changed. */
-static bool begin(struct top *t)
+static bool begin_order(struct top *t)
 {
         const struct top_order status = {0}, order = t->waiting[0];
 
@@ -359,7 +359,7 @@ static void loop(struct top *t)
         while (!told_to_end) {
                 struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.events = POLLIN}};
 
-                changed |= begin(t);
+                changed |= begin_order(t);
                 if (changed)
                         draw(t);
                 changed = false;

@@ -84,7 +84,7 @@ static unsigned allowed_minimum(const struct client *c)
                        : MIN(c->claim.minimum, settings_of(c)->minimum_permille);
 }
 
-static void tell(struct client *c, const char *text)
+static void tell_client(struct client *c, const char *text)
 {
         struct wire_message m = {.header = {WIRE_NOTICE, WIRE_NO_GPU, 0}};
 
@@ -102,7 +102,7 @@ void entitlement_tell_priority(struct client *c, int32_t asked)
                        "this program asked for priority %d and gets %d: more is for the daemon's "
                        "own user and root, and for classes with a larger priority_max",
                        (int)asked, c->priority);
-        tell(c, text);
+        tell_client(c, text);
 }
 
 int entitlement_claim(struct client *c, const struct wire_message *m)
@@ -123,7 +123,7 @@ int entitlement_claim(struct client *c, const struct wire_message *m)
                                "this program asked for at least %u.%u %% of the GPU and gets %u.%u "
                                "%%: its owner promises no more",
                                in->minimum / 10, in->minimum % 10, allowed / 10, allowed % 10);
-                tell(c, text);
+                tell_client(c, text);
         }
         return 0;
 }

@@ -19,7 +19,7 @@ static bool is_connected(const struct client *c)
         return c->fd >= 0 && !c->dropped && c->id;
 }
 
-static void tell(struct client *c)
+static void tell_pause(struct client *c)
 {
         struct wire_message m = {.header = {WIRE_PAUSE, WIRE_NO_GPU, 0},
                                  .PAUSE.paused = c->pause.ordered};
@@ -55,7 +55,7 @@ static void order(struct client *c, bool paused)
         c->pause.known = true;
         if (!is_connected(c))
                 return;
-        tell(c); /* tell the client before the scheduler requests anything from it */
+        tell_pause(c); /* tell the client before the scheduler requests anything from it */
         event_begin(c->server);
         if (!paused && c->pause.stands)
                 set_stands(c, false);
@@ -126,7 +126,7 @@ int pause_frozen(struct client *c, const struct wire_message *m)
         /* Tell a program that cannot be frozen, or that was resumed while it had no connection, to
          * go on. It may not have read the order when it refused: it would be paused later. */
         if (refused || (paused && !c->pause.ordered && !c->pause.told))
-                tell(c);
+                tell_pause(c);
         if (!paused && c->pause.stands)
                 set_stands(c, false);
         return 0;
@@ -159,7 +159,7 @@ void pause_greeted(struct client *c)
 void pause_attached(struct client *c)
 {
         if (c->pause.ordered && !c->pause.told)
-                tell(c);
+                tell_pause(c);
 }
 
 void pause_refused(struct client *c)

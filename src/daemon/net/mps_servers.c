@@ -276,7 +276,7 @@ static void kill_all(const struct mps_place *p)
         (void)mps_kill(p->dir, p->uid);
 }
 
-static void fail(struct mps_place *p, const char *why)
+static void fail_place(struct mps_place *p, const char *why)
 {
         log_warning("MPS for user %u: %s (%s/log)", (unsigned)p->uid, why, p->dir);
         kill_all(p);
@@ -302,9 +302,9 @@ static void start(struct mps_place *p)
         if (r == 0)
                 p->all->children[p->all->n_children++] = p->child;
         if (r == -EPERM)
-                fail(p, NOT_USER);
+                fail_place(p, NOT_USER);
         else if (r < 0)
-                fail(p, "the control daemon of MPS cannot be started");
+                fail_place(p, "the control daemon of MPS cannot be started");
 }
 
 static void become_ready(struct mps_place *p)
@@ -401,7 +401,7 @@ static bool tick(struct mps_place *p, uint64_t now)
                 if (mps_is_ready(p->dir))
                         become_ready(p);
                 else if (late)
-                        fail(p, "the control daemon of MPS did not start within 10 s");
+                        fail_place(p, "the control daemon of MPS did not start within 10 s");
                 break;
         case READY:
                 tick_ready(p, now);
@@ -475,7 +475,8 @@ static void child_ended(struct mps_place *p, int status)
         p->child = 0;
         if (p->state != STARTING)
                 return;
-        fail(p, code == MPS_EXIT_NOT_USER ? NOT_USER : "the control daemon of MPS does not start");
+        fail_place(p, code == MPS_EXIT_NOT_USER ? NOT_USER
+                                                : "the control daemon of MPS does not start");
         arm(p->all);
 }
 
@@ -623,7 +624,7 @@ int mps_servers_join(struct client *c, const struct wire_message *m)
         if (p->state == NEW && p->dir[0])
                 start(p);
         else if (p->state == NEW)
-                fail(p, "the daemon's directory has too long a name for MPS");
+                fail_place(p, "the daemon's directory has too long a name for MPS");
         join(c, p);
         arm(all);
         return 0;

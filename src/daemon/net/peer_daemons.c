@@ -127,7 +127,7 @@ static uint64_t needed(const struct server *s, unsigned gpu)
         return bytes;
 }
 
-static void tell(struct server *s, unsigned gpu)
+static void tell_need(struct server *s, unsigned gpu)
 {
         struct peer_daemons *p = s->peer_daemons;
         struct packet m = {.magic = NEED_MAGIC, .version = NEED_VERSION, .bytes = needed(s, gpu)};
@@ -309,7 +309,7 @@ void peer_daemons_tick(struct server *s)
         for (unsigned gpu = 0; s->peer_daemons && gpu < s->gpus.n; gpu++) {
                 if (!s->gpus.list[gpu].present)
                         continue;
-                tell(s, gpu);
+                tell_need(s, gpu);
                 give_way(s, gpu);
         }
 }

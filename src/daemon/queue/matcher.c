@@ -138,7 +138,7 @@ static void drop_process(struct matcher *m)
 }
 
 /* The helper has failed: tries again after a pause. */
-static void fail(struct matcher *m, const char *why)
+static void fail_helper(struct matcher *m, const char *why)
 {
         const bool asked = m->asked;
 
@@ -189,9 +189,10 @@ static bool ready(struct matcher *m)
                 return false;
         r = start_process(m);
         if (r < 0) {
-                fail(m, r == -ENOENT ? "no " PROGRAM " is installed, which says which jobs go well "
-                                       "together"
-                                     : "cannot start " PROGRAM);
+                fail_helper(m, r == -ENOENT ? "no " PROGRAM
+                                              " is installed, which says which jobs go well "
+                                              "together"
+                                            : "cannot start " PROGRAM);
                 return false;
         }
         m->calls.refill(m->calls.userdata);
@@ -261,7 +262,7 @@ bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, 
         if (!put_line(m, json_pack("{sI sI ss}", "add", (json_int_t)id, "bytes", (json_int_t)size,
                                    "gpu", gpu)) ||
             !put(m, file, size)) {
-                fail(m, CANNOT_TELL);
+                fail_helper(m, CANNOT_TELL);
                 return false;
         }
         flush(m);
@@ -276,7 +277,7 @@ void matcher_forget(struct matcher *m, uint32_t id)
         if (put_line(m, json_pack("{sI}", "forget", (json_int_t)id)))
                 flush(m);
         else
-                fail(m, CANNOT_TELL);
+                fail_helper(m, CANNOT_TELL);
 }
 
 static json_t *jobs_json(const struct queue *q)
@@ -331,7 +332,7 @@ bool matcher_ask(struct matcher *m, const struct queue *q, double capacity_bytes
                                    "gpus", (int)queue_free_gpus(q), "waiting", (int)waiting(q),
                                    "host_bytes", queue_host_left(q), "capacity", capacity_bytes,
                                    "jobs", jobs_json(q), "ratios", ratios_json(q)))) {
-                fail(m, CANNOT_TELL);
+                fail_helper(m, CANNOT_TELL);
                 return false;
         }
         m->asked = true;
@@ -408,14 +409,14 @@ static void take_lines(struct matcher *m)
                 const size_t length = (size_t)(end - m->in), rest = m->in_used - length - 1;
 
                 if (!take_line(m, m->in, length)) {
-                        fail(m, PROGRAM " does not speak this daemon's language");
+                        fail_helper(m, PROGRAM " does not speak this daemon's language");
                         return;
                 }
                 memmove(m->in, end + 1, rest);
                 m->in_used = rest;
         }
         if (m->in_used == ANSWER_MAX)
-                fail(m, PROGRAM " says too much");
+                fail_helper(m, PROGRAM " says too much");
 }
 
 static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
@@ -429,7 +430,7 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return 0;
         if (n <= 0) {
-                fail(m, PROGRAM " has ended");
+                fail_helper(m, PROGRAM " has ended");
                 return 0;
         }
         m->in_used += (size_t)n;
@@ -439,7 +440,7 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
 
 static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
 {
-        fail(userdata, PROGRAM " did not answer within 2 s");
+        fail_helper(userdata, PROGRAM " did not answer within 2 s");
         return 0;
 }
 

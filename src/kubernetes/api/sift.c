@@ -222,7 +222,7 @@ static bool take_comma(struct sift *s)
         return true;
 }
 
-static bool take(struct sift *s, char c)
+static bool take_char(struct sift *s, char c)
 {
         if (s->in_text)
                 return take_text(s, c);
@@ -250,7 +250,7 @@ static bool take(struct sift *s, char c)
 bool sift_feed(struct sift *s, const char *bytes, size_t n)
 {
         for (size_t i = 0; i < n && !s->broken; i++)
-                s->broken = !take(s, bytes[i]);
+                s->broken = !take_char(s, bytes[i]);
         return !s->broken;
 }
 

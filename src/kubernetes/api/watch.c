@@ -57,7 +57,7 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *userdata)
 }
 
 /* Lists again after a while that grows. */
-static void fail(struct watch *w, const char *problem)
+static void fail_watch(struct watch *w, const char *problem)
 {
         char shown[WEB_ERROR_MAX];
         uint64_t wait_ms;
@@ -89,7 +89,7 @@ static void fail_status(struct watch *w, unsigned status, const char *error)
                 (void)snprintf(problem, sizeof(problem), "it answers %u", status);
         else
                 (void)snprintf(problem, sizeof(problem), "%s", error);
-        fail(w, problem);
+        fail_watch(w, problem);
 }
 
 /* ---- what comes ---- */
@@ -161,7 +161,7 @@ static void ask(struct watch *w, const char *path, unsigned timeout_s, enum sift
         sift_begin(w->sift, where);
         if (web_get(w->web, path, timeout_s, take, ended, w, &w->request, error) < 0) {
                 w->request = NULL;
-                fail(w, error);
+                fail_watch(w, error);
         }
 }
 
@@ -231,14 +231,14 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
                 json_decref(page);
                 (void)snprintf(problem, sizeof(problem), "its answer is no list of %s",
                                w->what->kind);
-                fail(w, problem);
+                fail_watch(w, problem);
                 return;
         }
         take_version(w, page);
         ends = take_next_page(w, page);
         json_decref(page);
         if (!ends)
-                fail(w, "its list has no end");
+                fail_watch(w, "its list has no end");
         else if (w->next_page[0])
                 ask_page(w);
         else

@@ -247,8 +247,8 @@ static int add_json(struct web_request *r, const char *json)
 }
 
 /* json: what goes to the server; NULL: this is a GET request. */
-static int begin(struct web_request *r, const char *path, const char *json, unsigned timeout_s,
-                 char error[static WEB_ERROR_MAX])
+static int begin_request(struct web_request *r, const char *path, const char *json,
+                         unsigned timeout_s, char error[static WEB_ERROR_MAX])
 {
         const struct web_server *server = r->web->server;
         _cleanup_free_ char *url = NULL;
@@ -277,7 +277,7 @@ static int ask(struct web *w, const char *path, const char *json, unsigned timeo
         if (!r)
                 return -ENOMEM;
         *r = (struct web_request){.web = w, .take = take, .ended = ended, .userdata = userdata};
-        e = begin(r, path, json, timeout_s, error);
+        e = begin_request(r, path, json, timeout_s, error);
         if (e < 0) {
                 if (r->easy)
                         curl_easy_cleanup(r->easy);

@@ -192,7 +192,7 @@ static int serve(struct extender *e, const struct server_options *o,
 
 /* ---- the whole ---- */
 
-static int begin(struct extender *e, const struct extender_options *o)
+static int begin_extender(struct extender *e, const struct extender_options *o)
 {
         int r = sd_event_new(&e->loop);
 
@@ -225,7 +225,7 @@ int extender_run(const struct extender_options *o, char error[static JOBS_ERROR_
         if (r < 0)
                 return r;
         e.answer.cluster = cluster_new();
-        r = e.answer.cluster ? begin(&e, o) : -ENOMEM;
+        r = e.answer.cluster ? begin_extender(&e, o) : -ENOMEM;
         if (r < 0)
                 (void)snprintf(error, JOBS_ERROR_MAX, "%s", strerror(-r));
         else

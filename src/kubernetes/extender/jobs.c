@@ -66,7 +66,7 @@ static void forget(struct jobs *j)
 }
 
 /* The log has each trouble once. */
-static void tell(struct jobs *j, const char *trouble)
+static void tell_trouble(struct jobs *j, const char *trouble)
 {
         if (strcmp(trouble, j->told) == 0)
                 return;
@@ -155,7 +155,7 @@ static int take_file(struct jobs *j, const char *file, const char *gpu, struct j
                                "job %s is left out: it was measured on %s, and the predictions are "
                                "for %s",
                                name, job.measured.gpu, gpu);
-                tell(j, line);
+                tell_trouble(j, line);
                 job_free(&job);
                 return -ENOENT;
         }
@@ -164,7 +164,7 @@ static int take_file(struct jobs *j, const char *file, const char *gpu, struct j
                 (void)snprintf(line, sizeof(line), "%s; the job is left out", error);
         else
                 (void)snprintf(line, sizeof(line), "%s; the last good file stays", error);
-        tell(j, line);
+        tell_trouble(j, line);
         if (at < 0)
                 return -ENOENT;
         *ret = j->list[at];
@@ -210,7 +210,7 @@ static void read_files(struct jobs *j, struct dirent **names, int n_names)
                 (void)snprintf(line, sizeof(line),
                                "%s has %d job files: those after the first %u are left out",
                                j->folder, n_names, JOBS_MAX);
-                tell(j, line);
+                tell_trouble(j, line);
         }
         for (int i = 0; i < n_names && n < JOBS_MAX; i++) {
                 const char *gpu = j->has_model ? j->model.gpu : n ? list[0].measured.gpu : "";
@@ -233,7 +233,7 @@ void jobs_refresh(struct jobs *j)
         if (n < 0) {
                 (void)snprintf(line, sizeof(line), "cannot read the folder %s: %s", j->folder,
                                strerror(errno));
-                tell(j, line);
+                tell_trouble(j, line);
                 return;
         }
         state = state_of(j, names, n);
@@ -315,7 +315,7 @@ static int predict_row(struct jobs *j, unsigned a)
                 r = pairs_predict(&j->pairs, ways, list, j->n, error);
         if (r < 0) {
                 free(row);
-                tell(j, *error ? error : strerror(-r));
+                tell_trouble(j, *error ? error : strerror(-r));
                 return r;
         }
         for (size_t b = 0; b < j->n; b++)

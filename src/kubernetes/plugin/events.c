@@ -51,7 +51,7 @@ static void drop_first(struct events *e)
 }
 
 /* Failures of one kind cost one line; the text of each may differ, such as by milliseconds. */
-static void fail(struct events *e, const char *pod, unsigned status, const char *problem)
+static void fail_event(struct events *e, const char *pod, unsigned status, const char *problem)
 {
         if (e->failed != (int)status)
                 log_warning("no Event tells of pod %s: %s", pod, problem);
@@ -78,7 +78,7 @@ static void on_end(unsigned status, const char *error, void *userdata)
         if ((status >= 200 && status < 300) || status == 409)
                 e->failed = NONE_FAILED;
         else
-                fail(e, first_of(e)->pod, status, problem);
+                fail_event(e, first_of(e)->pod, status, problem);
         drop_first(e);
         begin_next(e);
 }
@@ -92,7 +92,7 @@ static void begin_next(struct events *e)
 
                 if (web_post(e->web, event->path, event->json, EVENT_S, on_end, e, &e->request,
                              error) < 0) {
-                        fail(e, event->pod, 0, error);
+                        fail_event(e, event->pod, 0, error);
                         drop_first(e);
                 }
         }
@@ -140,8 +140,8 @@ void events_tell(struct events *e, const struct pod *pod, const char *reason, co
 
         (void)snprintf(name, sizeof(name), "%s/%s", pod->namespace, pod->name);
         if (!json) {
-                fail(e, name, 0,
-                     room ? "out of memory" : "too many Events wait for the API server");
+                fail_event(e, name, 0,
+                           room ? "out of memory" : "too many Events wait for the API server");
                 return;
         }
         event->json = json;

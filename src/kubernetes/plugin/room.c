@@ -5,7 +5,7 @@
 
 #define OVERHEAD 32u /* of malloc, for each piece */
 
-static void *take(void *userdata, size_t n)
+static void *take_room(void *userdata, size_t n)
 {
         struct room *r = userdata;
 
@@ -22,6 +22,6 @@ static void give(void *userdata, void *piece)
 
 ProtobufCAllocator *room_begin(struct room *r)
 {
-        *r = (struct room){{take, give, r}, ROOM_BYTES};
+        *r = (struct room){{take_room, give, r}, ROOM_BYTES};
         return &r->allocator;
 }

@@ -182,7 +182,7 @@ static int on_again(sd_event_source *source, uint64_t usec, void *userdata)
         return 0;
 }
 
-static void fail(struct tenants *t, const char *problem)
+static void fail_tenants(struct tenants *t, const char *problem)
 {
         if (strcmp(problem, t->problem) != 0) {
                 (void)snprintf(t->problem, sizeof(t->problem), "%s", problem);
@@ -239,7 +239,7 @@ static void give_up(struct tenants *t, const char *reason)
         if (whole)
                 (void)write_file(t, whole);
         free(whole);
-        fail(t, problem);
+        fail_tenants(t, problem);
         t->refused = true;
 }
 
@@ -252,7 +252,7 @@ static void on_reloaded(int r, json_t *answer, void *userdata)
         t->order = NULL;
         if (r < 0) {
                 (void)snprintf(problem, sizeof(problem), "reload: %s", strerror(-r));
-                fail(t, problem);
+                fail_tenants(t, problem);
         } else if (!error) {
                 succeed(t);
         } else if (t->minima == 0) {
@@ -277,14 +277,14 @@ static void attempt(struct tenants *t)
         if (r < 0) {
                 (void)snprintf(problem, sizeof(problem), "%s/" PATHS_CONFIG "/" NAME ": %s", t->dir,
                                strerror(-r));
-                fail(t, problem);
+                fail_tenants(t, problem);
                 return;
         }
         r = order_give(t->loop, t->dir, json_pack("{s:s}", "order", "reload"), on_reloaded, t,
                        &t->order);
         if (r < 0) {
                 (void)snprintf(problem, sizeof(problem), "reload: %s", strerror(-r));
-                fail(t, problem);
+                fail_tenants(t, problem);
         }
 }
 
@@ -296,7 +296,7 @@ void tenants_tell(struct tenants *t)
         t->sent = calloc(t->n + 1, sizeof(*t->sent));
         t->left = calloc(t->n + 1, sizeof(*t->left));
         if (!t->sent || !t->left) {
-                fail(t, "out of memory");
+                fail_tenants(t, "out of memory");
                 return;
         }
         for (size_t i = 0; i < t->n; i++)

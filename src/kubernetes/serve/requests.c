@@ -300,7 +300,7 @@ static int answer_probe(struct request *q, const char *path)
         return why ? say(q, MHD_HTTP_SERVICE_UNAVAILABLE, "%s", why) : say(q, MHD_HTTP_OK, "ok");
 }
 
-static int begin(struct request *q, const char *path, const char *method, bool may_ask)
+static int begin_request(struct request *q, const char *path, const char *method, bool may_ask)
 {
         const struct requests_service *s = q->all->service;
         const bool get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 ||
@@ -334,7 +334,7 @@ int requests_begin(struct requests *r, struct client *client, const char *url, c
         q->all = r;
         q->client = client;
         *ret = q;
-        return begin(q, http_path(url), method, may_ask);
+        return begin_request(q, http_path(url), method, may_ask);
 }
 
 static int append(struct request *q, const char *data, size_t size)

@@ -298,8 +298,8 @@ static int add_timer(struct server *s, sd_event_source **ret, sd_event_time_hand
         return r < 0 ? r : sd_event_source_set_enabled(*ret, SD_EVENT_OFF);
 }
 
-static int begin(struct server *s, const struct server_options *o,
-                 const struct requests_service *service)
+static int begin_server(struct server *s, const struct server_options *o,
+                        const struct requests_service *service)
 {
         int r;
 
@@ -335,7 +335,7 @@ static void end(struct server *s)
         requests_free(s->requests);
 }
 
-static int fail(int r, const char *what, char error[static SERVER_ERROR_MAX])
+static int fail_server(int r, const char *what, char error[static SERVER_ERROR_MAX])
 {
         (void)snprintf(error, SERVER_ERROR_MAX, "%.150s: %s", what, strerror(-r));
         return r;
@@ -358,16 +358,16 @@ int server_run(sd_event *event, const struct server_options *o,
                                "\"%.100s\" is no address such as 0.0.0.0:8443, [::]:8443 or :8443",
                                o->listen);
         else if (r < 0)
-                (void)fail(r, o->listen, error);
+                (void)fail_server(r, o->listen, error);
         if (r == 0) {
                 (void)standard_allow(CLIENTS_PLACES + CLIENTS_WAITING + FILES_RESERVE);
-                r = begin(&s, o, service);
+                r = begin_server(&s, o, service);
                 if (r == 0) {
                         socket_say_where(s.listen_fd, service->many);
                         r = sd_event_loop(event);
                 }
                 if (r < 0)
-                        (void)fail(r, "cannot serve", error);
+                        (void)fail_server(r, "cannot serve", error);
         }
         end(&s);
         client_ca_free(s.client_ca);

@@ -440,7 +440,7 @@ static void plan_next(struct measure_next *n, const struct measure_time *t, bool
                                                                 : 1 + n->taken * n->taken / 8);
 }
 
-static bool begin(struct measure_call *m)
+static bool begin_call(struct measure_call *m)
 {
         if (!measure || core_passive() || quiesce_is_capturing(m->stream))
                 return false;
@@ -463,7 +463,7 @@ static void begin_kernel(struct measure_call *m, CUfunction func, const struct g
         bool fresh;
         uint32_t at;
 
-        if (!begin(m))
+        if (!begin_call(m))
                 return;
         lock_acquire(&lock);
         if (!ready(all)) {
@@ -522,7 +522,7 @@ void measure_graph(struct measure_call *m, CUgraphExec exec, CUstream stream)
                 measure_other(m);
                 return;
         }
-        if (!begin(m))
+        if (!begin_call(m))
                 return;
         lock_acquire(&lock);
         if (!ready(all)) {
@@ -541,7 +541,7 @@ void measure_graph(struct measure_call *m, CUgraphExec exec, CUstream stream)
 
 void measure_other(struct measure_call *m, ...)
 {
-        if (!begin(m))
+        if (!begin_call(m))
                 return;
         lock_acquire(&lock);
         if (ready(measure))

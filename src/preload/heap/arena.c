@@ -304,7 +304,7 @@ static void *maker_main(void *userdata)
 /* Has so many bytes made, by a maker for each processor, or fewer. The caller's context becomes
  * theirs. lent: of memory that is ready (lent.h); otherwise nothing is made if the host has no room
  * for all of it. */
-static void begin(struct arena *a, uint64_t bytes, bool lent, unsigned processors_each)
+static void begin_making(struct arena *a, uint64_t bytes, bool lent, unsigned processors_each)
 {
         unsigned most = MAKERS_MAX / processors_each, more = 0;
         const bool room = lent || arena_host_has(bytes);
@@ -451,7 +451,7 @@ static enum lent borrow(struct arena *a, uint64_t bytes, unsigned processors_eac
         const enum lent lent = lent_want(sub_sat(bytes, being_lent(a)));
 
         if (lent == LENT_READY && !is_making(a))
-                begin(a, MIN(lent_ready(), bytes), true, processors_each);
+                begin_making(a, MIN(lent_ready(), bytes), true, processors_each);
         return lent;
 }
 
@@ -467,7 +467,7 @@ bool arena_add(struct arena *a, uint64_t missing)
         if (!host_has_to_spare(bytes))
                 return false;
         if (!is_making(a))
-                begin(a, bytes, false, 2);
+                begin_making(a, bytes, false, 2);
         return true;
 }
 
@@ -494,7 +494,7 @@ static int begin_missing(struct arena *a, uint64_t missing)
         case LENT_ASKED:
                 return is_making(a) ? 0 : -EAGAIN;
         default:
-                begin(a, affordable(a, missing, false), false, 1);
+                begin_making(a, affordable(a, missing, false), false, 1);
                 return 0;
         }
 }

@@ -115,7 +115,8 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
 }
 
 /* Requests room for an array. False: there is no room. *ret NULL: the array is not counted. */
-static bool take(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, struct unevictable **ret)
+static bool take_array_room(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels,
+                            struct unevictable **ret)
 {
         CUcontext owner = NULL;
         struct gpu *g;
@@ -155,7 +156,7 @@ CUresult hook_cuArray3DCreate_v2(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPT
         struct unevictable *room;
         CUresult r;
 
-        if (!take(shape, 1, &room))
+        if (!take_array_room(shape, 1, &room))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY(real.cuArray3DCreate_v2(ret_array, shape));
         return taken(room, r, r == CUDA_SUCCESS ? *ret_array : NULL);
@@ -172,7 +173,7 @@ CUresult hook_cuArrayCreate_v2(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *
                                               .Height = shape->Height,
                                               .Format = shape->Format,
                                               .NumChannels = shape->NumChannels};
-        if (!take(shape ? &d : NULL, 1, &room))
+        if (!take_array_room(shape ? &d : NULL, 1, &room))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY(real.cuArrayCreate_v2(ret_array, shape));
         return taken(room, r, r == CUDA_SUCCESS ? *ret_array : NULL);
@@ -184,7 +185,7 @@ CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *ret_mipmap,
         struct unevictable *room;
         CUresult r;
 
-        if (!take(shape, levels, &room))
+        if (!take_array_room(shape, levels, &room))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         r = HOOKS_RETRY(real.cuMipmappedArrayCreate(ret_mipmap, shape, levels));
         return taken(room, r, r == CUDA_SUCCESS ? *ret_mipmap : NULL);

@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "preload/move/extent.h"
 
-static void begin(struct choice *c, const struct gpu *g)
+static void begin_choice(struct choice *c, const struct gpu *g)
 {
         *c = (struct choice){.buried = g->heap.buried};
 }
@@ -64,7 +64,7 @@ struct extent *choose_by_state(struct gpu *g, enum extent_state state)
         }
         if (state == EXTENT_EVICTED)
                 g->swap->none_left = !any;
-        begin(c, g);
+        begin_choice(c, g);
         while (n > 0)
                 remember(c, found[--n]);
         return last(c, g);
@@ -114,12 +114,12 @@ struct extent *choose_evict(struct gpu *g, uint64_t missing)
         for (; (e = last(c, g)); drop_last(c))
                 if (may_go(g, e) && e->live && e->bytes <= missing)
                         return e;
-        begin(c, g);
+        begin_choice(c, g);
         while ((e = heap_walk(&g->heap, &cursor))) {
                 if (!may_go(g, e))
                         continue;
                 if (e->bytes > largest)
-                        begin(c, g);
+                        begin_choice(c, g);
                 largest = MAX(largest, e->bytes);
                 if (e->bytes == largest)
                         remember(c, e);
@@ -135,6 +135,6 @@ struct extent *choose_evict(struct gpu *g, uint64_t missing)
         /* An extent without allocations needs no copy. Remember no other extents, so that the next
          * walk finds the next extent without allocations. */
         if (best && !best->live)
-                begin(c, g);
+                begin_choice(c, g);
         return best;
 }

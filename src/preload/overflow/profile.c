@@ -486,7 +486,7 @@ static void begin_trial(void)
         trial_begin(&profile.trial, profile.count, kinds);
 }
 
-static void begin(void) UNLOCKS(core_lock)
+static void begin_profile(void) UNLOCKS(core_lock)
 {
         if (claim_file() < 0 || choose_tried() < 0 || (profile.count > 0 && take_host() < 0)) {
                 if (to_fd >= 0)
@@ -573,7 +573,7 @@ static void look(uint64_t work) UNLOCKS(core_lock)
                         profile.steps.begin = begin_before;
                         profile.steps.gap = gap_before;
                 } else {
-                        begin();
+                        begin_profile();
                         return;
                 }
         }

@@ -406,7 +406,7 @@ static struct suballocation *find_free(struct pool *p, const struct pool_stream 
 }
 
 /* Tells why there is no room, unless the program itself has limited the pool. */
-static void tell(const struct pool *p, uint64_t more) REQUIRES(core_lock)
+static void tell_no_room(const struct pool *p, uint64_t more) REQUIRES(core_lock)
 {
         if (!p->gpu->error && (!p->most || pool_reserved(p) + more <= p->most))
                 room_tell(p->gpu, more);
@@ -422,7 +422,7 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
         bool look = true, whole = true; /* whole extents */
 
         if (bytes > p->gpu->visible) {
-                tell(p, bytes);
+                tell_no_room(p, bytes);
                 return NULL;
         }
         while (!p->gpu->error) { /* after an error the pool gets no memory any more */
@@ -443,7 +443,7 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
                         return whole ? n : pool_pages(p, pages);
                 if (!grow(p, s, bytes, cost, &until_ns)) {
                         if (!whole || cost <= pages) {
-                                tell(p, cost);
+                                tell_no_room(p, cost);
                                 return NULL;
                         }
                         whole = false;

@@ -60,7 +60,7 @@ static uint64_t held(const struct gpu *g) REQUIRES(core_lock)
         return g->heap.allocated + core_own_unevictable(g);
 }
 
-static void tell(const struct gpu *g, uint64_t more, const char *why) REQUIRES(core_lock)
+static void tell_shortage(const struct gpu *g, uint64_t more, const char *why) REQUIRES(core_lock)
 {
         static bool told;
 
@@ -91,7 +91,7 @@ static void tell_size(const struct gpu *g, uint64_t more) REQUIRES(core_lock)
                                ? "memory cap): use less, or ask the owner for more"
                                : "the GPU's size): `sublet run --memory overflow` adds host "
                                  "memory");
-        tell(g, more, why);
+        tell_shortage(g, more, why);
 }
 
 void room_tell(const struct gpu *g, uint64_t more)
@@ -101,19 +101,20 @@ void room_tell(const struct gpu *g, uint64_t more)
         if (g->limit == UINT64_MAX && !g->cap)
                 return; /* without a daemon the GPU itself is full */
         if (g->overflow && was_refused(&core.host.refused, core.host.allowed, host))
-                tell(g, more,
-                     "the daemon may promise no more host memory: end idle programs, or raise its "
-                     "key host_memory");
+                tell_shortage(g, more,
+                              "the daemon may promise no more host memory: end idle programs, or "
+                              "raise its "
+                              "key host_memory");
         else if (!g->overflow && held(g) + more > g->visible)
                 tell_size(g, more);
         else if (was_refused(&g->refused_commit, g->commit, g->heap.allocated + more))
-                tell(g, more, g->refused_commit.why);
+                tell_shortage(g, more, g->refused_commit.why);
 }
 
 void room_tell_unevictable(const struct gpu *g, uint64_t more)
 {
         if (was_refused(&g->refused_unevictable, g->unevictable_allowed, g->unevictable + more))
-                tell(g, more, g->refused_unevictable.why);
+                tell_shortage(g, more, g->refused_unevictable.why);
 }
 
 void room_taken(struct gpu *g)

@@ -31,7 +31,7 @@ static struct {
         char pipe[sizeof(PIPE) + PLACE_MAX], devices[sizeof(DEVICES) + 48];
 } way;
 
-static void tell(const char *why)
+static void tell_no_mps(const char *why)
 {
         log_warning("MPS is not used: %s; this program runs without it", why);
 }
@@ -157,27 +157,28 @@ void way_join(void)
         if (r == 0)
                 r = receive_answer(fd, &m);
         if (r < 0) {
-                tell(r == -ETIMEDOUT ? "the daemon does not answer" : "there is no daemon to ask");
+                tell_no_mps(r == -ETIMEDOUT ? "the daemon does not answer"
+                                            : "there is no daemon to ask");
                 if (found && getenv(PIPE))
                         (void)set_variables(); /* its server may have ended, too */
                 return;
         }
         (void)link_send(fd, &bye, NULL, 0);
         if (!m.JOINED.ready) {
-                tell(m.JOINED.why);
+                tell_no_mps(m.JOINED.why);
                 if (getenv(PIPE))
                         (void)set_variables(); /* the server is not for this program */
                 return;
         }
         if (snprintf(way.pipe, sizeof(way.pipe), PIPE "=%s/%s", folder, m.JOINED.place) >=
             (int)sizeof(way.pipe)) {
-                tell("the daemon's directory has too long a name for MPS");
+                tell_no_mps("the daemon's directory has too long a name for MPS");
                 return;
         }
         if (m.JOINED.devices[0])
                 (void)snprintf(way.devices, sizeof(way.devices), DEVICES "=%s", m.JOINED.devices);
         if (set_variables() < 0)
-                tell("out of memory");
+                tell_no_mps("out of memory");
 }
 
 bool way_leave(int error)
@@ -187,7 +188,7 @@ bool way_leave(int error)
         if (!way.before || !way.pipe[0] || environ != way.own)
                 return false;
         (void)snprintf(why, sizeof(why), "the driver cannot reach the server (error %d)", error);
-        tell(why);
+        tell_no_mps(why);
         __atomic_store_n(&environ, way.before, __ATOMIC_RELEASE);
         way.before = NULL;
         return true;
