@@ -320,8 +320,14 @@ void agent_connect(void)
 
 /* ---- messages in; core_lock held ---- */
 
-static void on_welcome(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+/* A function for a message that came. g: the GPU of its header, NULL if there is none that we know;
+ * a message about a GPU comes only with it. came: the received descriptors; those left over are
+ * closed. */
+#define HANDLER(name)                                                                      \
+        static void name(const struct wire_message *m, struct gpu *g, struct passed *came) \
+                REQUIRES(core_lock)
+
+HANDLER(on_welcome)
 {
         daemon_line.link = LINK_UP;
         daemon_line.instance = m->WELCOME.instance;
@@ -366,8 +372,7 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
                 agent_begin_drain(ALONE_PATIENCE_NS, true);
 }
 
-static void on_refused(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_refused)
 {
         /* The refusal of an earlier request means nothing: the last request gets its own answer. */
         bool last = g && m->REFUSED.of == g->told.request_sequence;
@@ -414,14 +419,13 @@ static void on_refused(const struct wire_message *m, struct gpu *g, struct passe
 
 /* A FREEZE message takes effect at once. Without a FREEZE message, every mode is allowed once
  * ATTACHED has come. */
-static void on_freeze(const struct wire_message *m, struct gpu *g, struct passed *came)
+HANDLER(on_freeze)
 {
         agent.freeze_most = (enum wire_freeze)m->FREEZE.mode;
         freeze_allow(agent.freeze_most);
 }
 
-static void on_attached(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_attached)
 {
         bool first = !g->managed;
 
@@ -452,8 +456,7 @@ static void on_attached(const struct wire_message *m, struct gpu *g, struct pass
         bell_ring(&core.changed);
 }
 
-static void on_limit(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_limit)
 {
         uint64_t commit_before = g->commit;
 
@@ -477,8 +480,7 @@ static void on_limit(const struct wire_message *m, struct gpu *g, struct passed 
         bell_ring(&core.changed);
 }
 
-static void on_room_left(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_room_left)
 {
         g->room = m->ROOM_LEFT.commit;
         g->room_host = m->ROOM_LEFT.host;
@@ -486,8 +488,7 @@ static void on_room_left(const struct wire_message *m, struct gpu *g, struct pas
         bell_ring(&core.changed);
 }
 
-static void on_host_limit(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_host_limit)
 {
         core.host.allowed = m->HOST_LIMIT.bytes;
         if (!core.host.known)
@@ -509,8 +510,7 @@ static void on_host_limit(const struct wire_message *m, struct gpu *g, struct pa
         bell_ring(&core.changed);
 }
 
-static void on_grant(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_grant)
 {
         core.lease = m->GRANT.lease;
         agent.idle = agent.idle_said = false;
@@ -518,8 +518,7 @@ static void on_grant(const struct wire_message *m, struct gpu *g, struct passed 
         bell_ring(&core.changed);
 }
 
-static void on_revoke(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_revoke)
 {
         agent_cancel_own();
         if (m->REVOKE.lease != core.lease || agent.revoking || !core.lease)
@@ -529,7 +528,7 @@ static void on_revoke(const struct wire_message *m, struct gpu *g, struct passed
         agent_begin_drain(m->REVOKE.patience_ns, true);
 }
 
-static void on_contested(const struct wire_message *m, struct gpu *g, struct passed *came)
+HANDLER(on_contested)
 {
         const uint64_t times[] = {[WIRE_CONTESTED_NOW] = 1, [WIRE_CONTESTED_MAY] = WIRE_MAY_TIMES};
 
@@ -538,63 +537,51 @@ static void on_contested(const struct wire_message *m, struct gpu *g, struct pas
         agent_throttle();
 }
 
-static void on_notice(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_notice)
 {
         log_warning("%s", m->NOTICE.text);
 }
 
-static void on_spare(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_spare)
 {
         agent_mover_unwanted(g);
 }
 
-static void on_unpin(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_unpin)
 {
         swap_ask_unpin(g, m->UNPIN.bytes);
 }
 
-static void on_host_pool(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_host_pool)
 {
         lent_told(passed_take(came), m->HOST_POOL.bytes, m->HOST_POOL.filled);
 }
 
-static void on_filled(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_filled)
 {
         lent_filled(m->FILLED.filled, m->FILLED.refused != 0);
 }
 
-static void on_pause(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_pause)
 {
         agent_pause(m->PAUSE.paused != 0);
 }
 
-static void on_exported(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_exported)
 {
         export_allowed(g, m->EXPORTED.bytes);
 }
 
-static void on_named(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_named)
 {
         ipc_on_named(m);
 }
 
-static void on_peered(const struct wire_message *m, struct gpu *g, struct passed *came)
-        REQUIRES(core_lock)
+HANDLER(on_peered)
 {
         ipc_on_peered(m, came);
 }
 
-/* What follows from each message. g: the GPU of its header, NULL if there is none that we know; a
- * message about one comes only with it. came: the received descriptors; those left over are closed.
- */
 static void (*const handlers[])(const struct wire_message *m, struct gpu *g,
                                 struct passed *came) = {
         [WIRE_WELCOME] = on_welcome,       [WIRE_REFUSED] = on_refused,
