@@ -109,7 +109,7 @@ def come_back(c, *flags):
     c.attach(flags=RUNNING | IDLE | sum(flags), allocated=100 * MIB, backed=100 * MIB, wait=False)
 
 
-def counts(d):
+def tally(d):
     return tuple(d.gpu()[kind] for kind in ("running", "waiting", "paused"))
 
 
@@ -128,14 +128,14 @@ def test_the_daemon_tells_a_program_to_pause_and_to_go_on(daemon, pausable, plac
     now = shown(d, c)
     assert now["paused"] is True and now["freeze"] == "park" and now["freeze_off"] is None
     assert now["frozen"]["why"] == ["paused"] and now["frozen"]["took_s"] == TOOK_NS / 1e9
-    assert now["state"] == "running" and counts(d) == (0, 0, 1), "it has its turn still, and does not count as running"
+    assert now["state"] == "running" and tally(d) == (0, 0, 1), "it has its turn still, and does not count as running"
     assert wait_for(lambda: shown(d, c)["frozen"]["for_s"] > now["frozen"]["for_s"], what="time to pass")
     assert pause(place, c) == {"name": "train.py", "already": True}
     assert resume(place, c) == {"name": "train.py", "already": False}
     obey_until([c], lambda: not c.paused)
     wait_for(lambda: not shown(d, c)["idle"], what="the client to go on")
     assert shown(d, c)["frozen"]["why"] == [] and shown(d, c)["frozen"]["for_s"] == 0 and not shown(d, c)["paused"]
-    assert counts(d) == (1, 0, 0)
+    assert tally(d) == (1, 0, 0)
     assert resume(place, c) == {"name": "train.py", "already": True}
 
 
