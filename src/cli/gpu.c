@@ -141,8 +141,8 @@ static int fail_missing(const json_t *gpus, const char *name, unsigned matches)
         size_t i, used = 0;
 
         if (json_array_size(gpus) == 0)
-                return cli_fail(CLI_FAILED, "--gpu: subletd knows no GPU here: is NVIDIA's driver "
-                                            "loaded?");
+                return cli_fail(CLI_FAILED, "--gpu: no GPU is known here: is NVIDIA's driver "
+                                            "loaded? sublet doctor looks");
         json_array_foreach (gpus, i, gpu) {
                 used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%lld (%s)",
                                          i ? ", " : "", number_of(gpu), text_of(gpu, "uuid"));

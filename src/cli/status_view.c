@@ -322,7 +322,9 @@ unsigned status_view_print(const json_t *status, const struct status_view *view,
                 free(clients);
         }
         if (json_array_size(gpus) == 0)
-                (void)fprintf(out, "\nno GPU is in use yet\n");
+                (void)fprintf(
+                        out,
+                        "\nno GPU is known yet; sublet doctor says whether the driver answers\n");
         if (!view->pid)
                 status_jobs_print(status, out);
         return rows;

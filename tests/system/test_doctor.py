@@ -31,6 +31,24 @@ def test_doctor_gives_a_remedy_for_a_missing_driver(world):
     assert lines[-1].startswith("Programs cannot share a GPU here")
 
 
+@pytest.mark.parametrize("command", [
+    ["submit", "--", "true"], ["measure", "--output", "job.json", "--", "true"], ["run", "--gpu", "auto", "--", "true"],
+    ["run", "--gpu", "0", "--", "true"], ["env", "--gpu", "auto"], ["bench"], ["bench", "pairs"], ["demo", "--gpu"]], ids=" ".join)
+def test_a_command_that_needs_a_gpu_says_in_one_sentence_that_none_answers(world, command):
+    done = world.sublet(*command, LD_LIBRARY_PATH=os.path.join(world.root, "empty"))
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and done.stdout == "", done.stdout
+    assert re.match("sublet: .*(no GPU answers|no GPU is known|there is no GPU) here", last), last
+    assert "sublet doctor" in last, last
+    assert all("the job waits" in line for line in done.stderr.splitlines()[:-1]), done.stderr
+
+
+def test_status_without_a_driver_says_where_to_look(world):
+    without = {"LD_LIBRARY_PATH": os.path.join(world.root, "empty")}
+    assert world.sublet("run", "--gpu", "auto", "--", "true", **without).returncode == 1  # starts a daemon
+    assert "no GPU is known yet; sublet doctor says" in world.sublet("status", **without).stdout
+
+
 @pytest.mark.parametrize("fault, found, remedy", [
     ("100", "cuInit answers error 100, CUDA_ERROR_NO_DEVICE", "container"),
     ("802", "cuInit answers error 802, CUDA_ERROR_SYSTEM_NOT_READY", "fabricmanager"),

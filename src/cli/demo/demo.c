@@ -301,7 +301,7 @@ int demo_main(const struct cli_command *self, int argc, char **argv)
                 return cli_parsed(r);
         choose_gpu(&choice, &stage, &why);
         if (why && choice.gpu)
-                return cli_fail(CLI_FAILED, "not on the GPU: %s", why);
+                return cli_fail(CLI_FAILED, "not on the GPU: %s (sublet doctor says more)", why);
         if (why) {
                 r = choose_simulator(&choice, &stage);
                 if (r != CLI_OK)

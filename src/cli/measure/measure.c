@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/doctor/doctor_driver.h"
 #include "cli/launch.h"
 #include "cli/measure/half.h"
 #include "cli/measure/measure_run.h"
@@ -34,6 +35,7 @@ struct measuring {
         const char *output;
         bool force, keep_running, mps;
         bool claimed; /* the file is new, and empty until the job is written */
+        const char *simulator; /* its folder; NULL for the machine's driver */
         struct launch launch;
         char name[JOB_NAME_MAX];
         struct measure_run run;
@@ -262,6 +264,18 @@ static int add_half(const struct measuring *m, const char *path, struct job *job
         return r;
 }
 
+/* Looks only when nothing was measured: an error of the program's own says more. */
+static int fail_without_kernels(const struct measuring *m)
+{
+        struct driver_report report;
+
+        if (driver_ask(m->simulator, &report) < 0 || report.stage != DRIVER_ANSWERED ||
+            report.n_gpus == 0)
+                return cli_fail(CLI_FAILED, "no job file: no GPU answers here: see sublet doctor, "
+                                            "or measure on a simulated one with --sim");
+        return cli_fail(CLI_FAILED, "no job file: the program has not launched a kernel on a GPU");
+}
+
 static int finish(struct measuring *m, const char *path)
 {
         struct measure_run *run = &m->run;
@@ -273,8 +287,7 @@ static int finish(struct measuring *m, const char *path)
         if (run->end.n == 0) {
                 if (run->ended && measure_run_status(run) != 0)
                         return measure_run_status(run);
-                return cli_fail(CLI_FAILED,
-                                "no job file: the program has not launched a kernel on a GPU");
+                return fail_without_kernels(m);
         }
         measure_run_widen(run);
         r = report(m, path, &job);
@@ -298,9 +311,9 @@ static int measure(struct measuring *m, const char *path)
                 r = measure_run_start(&m->run);
         if (r != CLI_OK)
                 return r;
-        m->run.card = card_open(m->launch.simulated && parts_find(PART_SIMULATOR, simulator) == 0
-                                        ? simulator
-                                        : NULL);
+        if (m->launch.simulated && parts_find(PART_SIMULATOR, simulator) == 0)
+                m->simulator = simulator;
+        m->run.card = card_open(m->simulator);
         measure_run_watch(&m->run);
         return finish(m, path);
 }
