@@ -24,6 +24,15 @@ def test_the_packages_are_built_with_the_packages_that_dev_installs():
     control = re.search(r"^Build-Depends:\n((?: .*\n)+)", (DEBIAN / "control").read_text(), re.M)[1]
     needed = {line.split()[0].rstrip(",") for line in control.splitlines()}
     assert needed - {"debhelper-compat", "dh-sequence-python3"} == set(listed) - {"gcc", "g++", "libc6-dev"}  # each build has these
+    more = re.search(r"^packages_package=\((.*?)\)", pathlib.Path(ROOT, "dev").read_text(), re.M)[1].split()
+    assert "build-essential" in more, "dpkg-buildpackage asks for it in every build, and debian/control does not name it"
+
+
+def test_the_pages_install_the_same_packages():
+    """An upgrade that names fewer packages than the installation would leave the others old."""
+    named = {page: re.findall(r"sudo apt install (\S*build-package/\S+)", pathlib.Path(ROOT, page).read_text())
+             for page in ("README.md", "docs/install.md", "docs/lab.md")}
+    assert all(named.values()) and len({command for commands in named.values() for command in commands}) == 1, named
 
 
 def test_each_installed_file_is_in_one_package(tmp_path):
