@@ -140,7 +140,8 @@ static int read_arguments(struct jupyter *j, const struct cli_command *self, int
 
 /* Prints Jupyter's folders, and the spec of ipykernel or of the kernel argv[1] with its folder. */
 static const char question[] =
-        "import json, os, sys\n"
+        "import json, os, sys, warnings\n"
+        "warnings.simplefilter('ignore')  # jupyter_core 5 warns of its own plans\n"
         "sys.path = [p for p in sys.path if p]  # without the working directory\n"
         "os.environ['PYDEVD_DISABLE_FILE_VALIDATION'] = '1'  # ipykernel looks for a debugger\n"
         "answer = {'prefix': sys.prefix}\n"
