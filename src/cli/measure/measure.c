@@ -34,7 +34,7 @@
 struct measuring {
         const char *output;
         bool force, keep_running, mps;
-        bool claimed; /* the file is new, and empty until the job is written */
+        bool claimed;          /* the file is new, and empty until the job is written */
         const char *simulator; /* its folder; NULL for the machine's driver */
         struct launch launch;
         char name[JOB_NAME_MAX];
