@@ -58,22 +58,10 @@ bool client_is_paused(const json_t *client)
         return is_frozen(client) && is_frozen_for(client, "paused");
 }
 
-const char *client_stopped(const json_t *client, char text[static FIGURE_MAX])
+const char *client_stopped(const json_t *client, char text[static STOP_TEXT_MAX])
 {
-        const char *why = json_string_value(json_object_get(client, "stopped"));
-
-        if (!why)
-                return NULL;
-        if (strcmp(why, "signal") == 0)
-                (void)snprintf(text, FIGURE_MAX, "(Ctrl-Z): `fg`, or `kill -CONT %d`",
-                               (int)figure_number(client, "pid"));
-        else if (strcmp(why, "debugger") == 0)
-                (void)snprintf(text, FIGURE_MAX, "(by a debugger): let it go on there");
-        else
-                (void)snprintf(text, FIGURE_MAX,
-                               "(by its cgroup's freezer): thaw it, as with "
-                               "`docker unpause`");
-        return text;
+        return stop_text(stop_of_name(json_string_value(json_object_get(client, "stopped"))),
+                         (pid_t)figure_number(client, "pid"), text);
 }
 
 /* ---- the state ---- */
@@ -139,6 +127,19 @@ void clients_summary(json_t *const *clients, size_t n, char ret[static CLIENTS_S
                 if (*states[i].verb && counts[i])
                         used += (size_t)snprintf(ret + used, CLIENTS_SUMMARY_MAX - used, "%s%u %s",
                                                  used ? ", " : "", counts[i], states[i].verb);
+}
+
+void other_put(const json_t *other, char text[static OTHER_MAX])
+{
+        const bool known = json_is_string(json_object_get(other, "name"));
+        char name[FIGURE_MAX], user[FIGURE_MAX], bytes[FIGURE_MAX];
+
+        figure_put(json_object_get(other, "name"), FIGURE_TEXT, name);
+        figure_put(json_object_get(other, "user"), FIGURE_TEXT, user);
+        figure_put(json_object_get(other, "bytes"), FIGURE_SIZE, bytes);
+        (void)snprintf(text, OTHER_MAX, "pid %d, %s%s%s, %s", (int)figure_number(other, "pid"),
+                       known ? name : "another user's", known ? " of " : "", known ? user : "",
+                       bytes);
 }
 
 double client_moved(const json_t *client)
@@ -301,10 +302,8 @@ void client_notes(const json_t *client, const json_t *beside, unsigned more, con
         char cell[FIGURE_MAX], sum[FIGURE_MAX], text[3 * FIGURE_MAX];
         struct notes n = {.out = out, .indent = indent, .width = width};
 
-        if (client_stopped(client, cell)) {
-                (void)snprintf(text, sizeof(text), "stopped %s", cell);
+        if (client_stopped(client, text))
                 add_note(&n, text);
-        }
         note_flags(&n, client);
         if (json_is_true(json_object_get(client, "waits_for_foreign"))) {
                 add_note(&n, "waits for memory held outside this daemon");

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "base/stop.h"
 #include "cli/figures.h"
 
 /* True if a field of the object, a list of texts, contains this text. */
@@ -17,9 +18,9 @@ const json_t *clients_find(const json_t *status, int pid);
 
 /* True if a user has paused the program and it is frozen; its state is then shown as "paused". */
 bool client_is_paused(const json_t *client);
-/* Writes how a program that is stopped goes on again, such as "(Ctrl-Z): `fg`, or `kill -CONT 12`".
- * NULL: it is not stopped. */
-const char *client_stopped(const json_t *client, char text[static FIGURE_MAX]);
+/* Writes how a program that is stopped goes on again, as stop_text() does. NULL: it is not
+ * stopped. */
+const char *client_stopped(const json_t *client, char text[static STOP_TEXT_MAX]);
 /* Writes a field. "state" and "since_s" are those of the pause if the program is paused. */
 void client_put(const json_t *client, const char *field, enum figure kind,
                 char cell[static FIGURE_MAX]);
@@ -32,6 +33,11 @@ void clients_explain(FILE *out);
 void clients_summary(json_t *const *clients, size_t n, char ret[static CLIENTS_SUMMARY_MAX]);
 /* Returns the bytes that it has moved in both directions. */
 double client_moved(const json_t *client);
+
+/* Writes who a process outside of the daemon is, and what it holds, such as
+ * "pid 12, train.py of bob, 5.0G". */
+#define OTHER_MAX (4 * FIGURE_MAX)
+void other_put(const json_t *other, char text[static OTHER_MAX]);
 
 /* For qsort() of json_t *. Those that run come first, and those that have waited longest before
  * others that wait. */

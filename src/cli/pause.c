@@ -164,12 +164,12 @@ struct verb {
 /* Notes why the program has not obeyed yet. */
 static void look_in_the_way(struct program *p, const json_t *client, const struct verb *verb)
 {
-        char how[FIGURE_MAX];
+        char how[STOP_TEXT_MAX];
 
         if (p->again)
                 (void)strcpy(p->in_the_way, "it had work again each time");
         else if (client_stopped(client, how))
-                (void)snprintf(p->in_the_way, sizeof(p->in_the_way), "it is stopped %s", how);
+                (void)snprintf(p->in_the_way, sizeof(p->in_the_way), "it is %s", how);
         else if (client_lists(client, "flags", "lost"))
                 (void)strcpy(p->in_the_way,
                              verb->withdrawn ? "it has lost its connection"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "base/stop.h"
 #include "fakes/driver.h"
 #include "fakes/preload.h"
 #include "preload/agent/agent.h"
@@ -540,6 +541,14 @@ static void the_process_in_the_way_is_named(void **state)
         assert_string_equal(
                 core.holder.text,
                 "process 42, of another user, pod or container, holds it and cannot give way now");
+        m = tell(WIRE_HOLDER);
+        m->HOLDER.pid = 42;
+        m->HOLDER.flags = WIRE_HOLDER_STUCK;
+        m->HOLDER.stop = STOP_SIGNAL;
+        (void)strcpy(m->HOLDER.name, "train");
+        rounds(1);
+        assert_string_equal(core.holder.text, "process 42 (train) holds it and is stopped "
+                                              "(Ctrl-Z): `fg`, or `kill -CONT 42`");
         m = tell(WIRE_HOLDER);
         m->HOLDER.pid = 42;
         m->HOLDER.uid = 1001;

@@ -43,15 +43,15 @@ static void a_stopped_process_is_told_from_one_that_goes_on(void **state)
         struct process p;
 
         assert_int_equal(process_look(pid, &p), 0);
-        assert_string_equal(process_stop_name(p.stop), "signal");
+        assert_string_equal(stop_name(p.stop), "signal");
         assert_string_equal(p.name, "train");
         assert_int_equal(p.uid, geteuid());
-        assert_int_equal(process_stop(&peer, true), PROCESS_SIGNAL);
+        assert_int_equal(process_stop(&peer, true), STOP_SIGNAL);
         (void)kill(pid, SIGCONT);
-        for (int i = 0; i < 5000 && process_stop(&peer, false) != PROCESS_GOES_ON; i++)
+        for (int i = 0; i < 5000 && process_stop(&peer, false) != STOP_NONE; i++)
                 (void)usleep(1000);
-        assert_int_equal(process_stop(&peer, true), PROCESS_GOES_ON);
-        assert_null(process_stop_name(PROCESS_GOES_ON));
+        assert_int_equal(process_stop(&peer, true), STOP_NONE);
+        assert_null(stop_name(STOP_NONE));
         end(pid);
 }
 
@@ -61,7 +61,7 @@ static void a_process_that_a_debugger_holds_is_known(void **state)
         struct process p;
 
         assert_int_equal(process_look(pid, &p), 0);
-        assert_string_equal(process_stop_name(p.stop), "debugger");
+        assert_string_equal(stop_name(p.stop), "debugger");
         end(pid);
 }
 

@@ -91,13 +91,13 @@ static void judge_stopped(const json_t *client, const char *how)
                       (int)figure_number(client, "pid"), shown, json_is_integer(uid) ? " of " : "",
                       json_is_integer(uid) ? user_of((uid_t)json_integer_value(uid), user) : "",
                       size);
-        print_remedy("stopped %s", how);
+        print_remedy("%s", how);
 }
 
 void processes_stopped(const json_t *status)
 {
         const json_t *gpu, *client;
-        char text[FIGURE_MAX];
+        char text[STOP_TEXT_MAX];
         size_t i, k;
 
         json_array_foreach (json_object_get(status, "gpus"), i, gpu)

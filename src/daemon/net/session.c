@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "daemon/history/history.h"
+#include "daemon/people/process.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/meet.h"
 #include "daemon/net/mps_servers.h"
@@ -669,6 +670,7 @@ static void name_holder(struct wire_message *m, const struct client *c, const st
         }
         if (flags & (SCHED_OVERDUE | SCHED_LOST | SCHED_UNPREEMPTIBLE))
                 out->flags |= WIRE_HOLDER_STUCK;
+        out->stop = (uint32_t)process_stop(&holder->peer, true);
 }
 
 static int on_who(struct client *c, const struct wire_message *m)

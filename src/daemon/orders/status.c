@@ -115,7 +115,7 @@ static json_t *stopped(const struct client *c, enum sched_state state)
 {
         const bool late = state == SCHED_DRAINING || state == SCHED_EVICTING;
 
-        return text_if(process_stop_name(process_stop(&c->peer, late)));
+        return text_if(stop_name(process_stop(&c->peer, late)));
 }
 
 /* Adds the client's part of its class's time, and its own maximum. known: the viewer may see them,

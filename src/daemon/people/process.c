@@ -33,7 +33,7 @@ int process_look(pid_t pid, struct process *ret)
         }
         if (!state || p.uid == (uid_t)-1)
                 return -ESRCH;
-        p.stop = state == 'T' ? PROCESS_SIGNAL : state == 't' ? PROCESS_DEBUGGER : PROCESS_GOES_ON;
+        p.stop = state == 'T' ? STOP_SIGNAL : state == 't' ? STOP_DEBUGGER : STOP_NONE;
         *ret = p;
         return 0;
 }
@@ -55,30 +55,15 @@ static bool is_cgroup_frozen(const struct peer *p)
         return false;
 }
 
-enum process_stop process_stop(const struct peer *p, bool cgroup)
+enum stop process_stop(const struct peer *p, bool cgroup)
 {
         struct process look;
 
         if (process_look(p->pid, &look) < 0)
-                return PROCESS_GOES_ON;
-        if (cgroup && look.stop == PROCESS_GOES_ON && is_cgroup_frozen(p))
-                return PROCESS_CGROUP;
+                return STOP_NONE;
+        if (cgroup && look.stop == STOP_NONE && is_cgroup_frozen(p))
+                return STOP_CGROUP;
         return look.stop;
-}
-
-const char *process_stop_name(enum process_stop stop)
-{
-        switch (stop) {
-        case PROCESS_SIGNAL:
-                return "signal";
-        case PROCESS_DEBUGGER:
-                return "debugger";
-        case PROCESS_CGROUP:
-                return "cgroup";
-        case PROCESS_GOES_ON:
-                break;
-        }
-        return NULL;
 }
 
 bool process_numbers_are_the_machines(void)

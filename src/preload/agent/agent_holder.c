@@ -3,8 +3,10 @@
 #include "preload/agent/agent_state.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/macros.h"
+#include "base/stop.h"
 #include "preload/process/require.h"
 #include "preload/state/daemon.h"
 
@@ -35,9 +37,13 @@ void agent_ask_holder(void)
 /* Says which process holds what this one waits for. */
 static void tell_process(const struct wire_message *m, char *text, size_t n)
 {
-        const char *stuck = m->HOLDER.flags & WIRE_HOLDER_STUCK ? " and cannot give way now" : "";
         const bool other = m->HOLDER.flags & WIRE_HOLDER_OTHER_USER;
+        char stopped[STOP_TEXT_MAX], stuck[STOP_TEXT_MAX + 8] = "";
 
+        if (stop_text(m->HOLDER.stop, (pid_t)m->HOLDER.pid, stopped))
+                (void)snprintf(stuck, sizeof(stuck), " and is %s", stopped);
+        else if (m->HOLDER.flags & WIRE_HOLDER_STUCK)
+                (void)strcpy(stuck, " and cannot give way now");
         if (other && m->HOLDER.uid == UINT32_MAX)
                 (void)snprintf(text, n, "process %u, of another user, pod or container, holds it%s",
                                m->HOLDER.pid, stuck);
