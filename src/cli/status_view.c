@@ -86,19 +86,12 @@ static const char *quantum_of(const json_t *status, char buf[static UNITS_TEXT_M
 static void print_others(const json_t *gpu, int width, FILE *out)
 {
         const json_t *others = json_object_get(gpu, "others"), *other;
-        char name[FIGURE_MAX], user[FIGURE_MAX], bytes[FIGURE_MAX], text[4 * FIGURE_MAX];
+        char text[OTHER_MAX];
         int used = 0;
         size_t i;
 
         json_array_foreach (others, i, other) {
-                const bool known = json_is_string(json_object_get(other, "name"));
-
-                figure_put(json_object_get(other, "name"), FIGURE_TEXT, name);
-                figure_put(json_object_get(other, "user"), FIGURE_TEXT, user);
-                figure_put(json_object_get(other, "bytes"), FIGURE_SIZE, bytes);
-                (void)snprintf(text, sizeof(text), "pid %d, %s%s%s, %s",
-                               (int)figure_number(other, "pid"), known ? name : "another user's",
-                               known ? " of " : "", known ? user : "", bytes);
+                other_put(other, text);
                 if (used && width && used + 2 + columns_of(text) > width) {
                         (void)fputc('\n', out);
                         used = 0;

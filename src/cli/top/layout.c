@@ -17,32 +17,37 @@
 #define CHART_PART   6 /* a chart gets at most this part of the height */
 #define DETAIL_MOST  7
 #define MESSAGE_MOST 4
-#define QUEUE_MOST   3
-#define QUEUE_TEXT   1024
+#define TEXT_MOST    3 /* of the queue, and of the programs outside the daemon */
+#define TEXT_MAX     1024
 
 /* The lines of each part, from above. A part without room has none. */
 struct plan {
-        int header, card, queue, rows, detail, message, keys;
+        int header, card, others, queue, rows, detail, message, keys;
 };
 
 /* Returns the lines of all but the rows. */
 static int around(const struct plan *p, int cards)
 {
-        return p->header + p->card * cards + p->queue + 1 + p->detail + p->message + p->keys;
+        return p->header + p->card * cards + p->others + p->queue + 1 + p->detail + p->message +
+               p->keys;
 }
 
 /* Shares out the height. Rows come first, up to what there is; then the details; then the cards.
- * queue: lines that the queue needs. message: lines of what there is to say; 0: nobody looks on. */
-static struct plan make_plan(int height, int cards, size_t rows, int queue, int detail, int message)
+ * others, queue: lines that these texts need. message: lines of what there is to say; 0: nobody
+ * looks on. */
+static struct plan make_plan(int height, int cards, size_t rows, int others, int queue, int detail,
+                             int message)
 {
         struct plan p = {.header = height > 3, .card = height > 5};
         const int wanted = (int)MIN(MAX(rows, (size_t)1), (size_t)1000);
         const int least = MIN(wanted, ROWS_LEAST);
         const bool live = message > 0;
+        const int most = height > 16 || !live ? TEXT_MOST : height > 8;
 
         p.message = height > 6 ? MIN(message, height / 6) : 0;
         p.keys = live && height > 8;
-        p.queue = MIN(queue, height > 16 || !live ? QUEUE_MOST : height > 8);
+        p.others = MIN(others, most);
+        p.queue = MIN(queue, most);
         if (around(&p, cards) + 1 > height)
                 p.card = 0;
         for (int card = 2; card <= 3 && p.card; card++)
@@ -134,7 +139,7 @@ static int message_height(const struct frame *f, const struct top_view *view)
 /* Writes the text into these lines. */
 static void draw_text(struct frame *f, int y, int height, unsigned style, const char *text)
 {
-        char line[QUEUE_TEXT];
+        char line[TEXT_MAX];
 
         for (int i = 0; i < height && *text; i++) {
                 const size_t n = i + 1 < height ? line_of(f, text) : strlen(text);
@@ -147,7 +152,7 @@ static void draw_text(struct frame *f, int y, int height, unsigned style, const 
 }
 
 /* Writes how many submitted jobs wait, and what the first of them waits for. False: none waits. */
-static bool put_queue(const json_t *status, char text[static QUEUE_TEXT])
+static bool put_queue(const json_t *status, char text[static TEXT_MAX])
 {
         const json_t *jobs = json_object_get(status, "jobs"), *job, *first = NULL;
         char name[FIGURE_MAX], since[FIGURE_MAX];
@@ -169,10 +174,38 @@ static bool put_queue(const json_t *status, char text[static QUEUE_TEXT])
         figure_put(json_object_get(first, "since_s"), FIGURE_SECONDS, since);
         why = json_string_value(json_object_get(first, "why")); /* "place 1: ..." */
         after_place = why ? strstr(why, ": ") : NULL;
-        (void)snprintf(text, QUEUE_TEXT, "queue: %u wait%s, first %s for %s, bound %.2f%s%s",
-                       waiting, waiting == 1 ? "s" : "", name, since, figure_number(first, "bound"),
+        (void)snprintf(text, TEXT_MAX, "queue: %u wait%s, first %s for %s, bound %.2f%s%s", waiting,
+                       waiting == 1 ? "s" : "", name, since, figure_number(first, "bound"),
                        after_place ? ": " : "", after_place ? after_place + 2 : "");
         return true;
+}
+
+/* Names the programs outside the daemon that hold memory of a card. False: there are none. */
+static bool put_others(const json_t *status, char text[static TEXT_MAX])
+{
+        const json_t *gpus = json_object_get(status, "gpus"), *gpu, *other;
+        char one[OTHER_MAX], card[FIGURE_MAX];
+        size_t i, k, used = 0;
+
+        json_array_foreach (gpus, i, gpu) {
+                *card = 0;
+                if (json_array_size(gpus) > 1)
+                        (void)snprintf(card, sizeof(card), " of GPU %d",
+                                       (int)figure_number(gpu, "index"));
+                json_array_foreach (json_object_get(gpu, "others"), k, other) {
+                        other_put(other, one);
+                        if (used < TEXT_MAX)
+                                used += (size_t)snprintf(text + used, TEXT_MAX - used, "%s%s%s",
+                                                         used ? "; " : "others: ", one, card);
+                }
+        }
+        return used > 0;
+}
+
+/* Returns the lines that a text needs, at most TEXT_MOST; 0: there is none. */
+static int height_of(const struct frame *f, bool is_there, const char *text)
+{
+        return is_there ? text_height(f, text, TEXT_MOST) : 0;
 }
 
 /* Says it, and which rows are shown. */
@@ -313,7 +346,7 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
 {
         const json_t *status = history_now(h), *gpus = json_object_get(status, "gpus"), *gpu;
         const int cards = (int)json_array_size(gpus);
-        char queue[QUEUE_TEXT] = "";
+        char queue[TEXT_MAX] = "", others[TEXT_MAX] = "";
         struct table t;
         struct plan p;
         size_t i;
@@ -321,8 +354,8 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
 
         table_make(status, view, &t);
         select_row(&t, view, 0, ret_rows);
-        p = make_plan(f->height, cards, t.n,
-                      put_queue(status, queue) ? text_height(f, queue, QUEUE_MOST) : 0,
+        p = make_plan(f->height, cards, t.n, height_of(f, put_others(status, others), others),
+                      height_of(f, put_queue(status, queue), queue),
                       detail_height(&t, view, f->width), view->live ? message_height(f, view) : 0);
         select_row(&t, view, (size_t)p.rows, ret_rows);
         if (view->help) {
@@ -337,6 +370,8 @@ void layout_draw(const struct history *h, struct top_view *view, struct frame *f
                                    y, p.card);
                 y += p.card;
         }
+        draw_text(f, y, p.others, STYLE_PLAIN, others);
+        y += p.others;
         draw_text(f, y, p.queue, STYLE_WAITS, queue);
         y += p.queue;
         table_draw(&t, view, f, y++, p.rows);
@@ -359,10 +394,11 @@ int layout_height(const struct history *h, const struct top_view *view, int widt
 {
         const json_t *status = history_now(h);
         const struct frame f = {.width = width};
-        char queue[QUEUE_TEXT];
+        char queue[TEXT_MAX], others[TEXT_MAX];
         struct table t;
 
         table_make(status, view, &t);
-        return 2 + (put_queue(status, queue) ? text_height(&f, queue, QUEUE_MOST) : 0) +
+        return 2 + height_of(&f, put_others(status, others), others) +
+               height_of(&f, put_queue(status, queue), queue) +
                3 * (int)json_array_size(json_object_get(status, "gpus")) + (int)MAX(t.n, (size_t)1);
 }
