@@ -27,6 +27,9 @@ void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char 
  * not be run; -EBUSY: this time the test gave no result; -EIO and others: freezing fails. */
 #define FREEZE_TEST_ONLY   "test"
 #define FREEZE_TEST_SYMBOL "sublet_freeze_test"
+/* In place of a GPU, before cuInit(): the process joins no daemon, so it must not be kept waiting
+ * for one, whatever the machine's owner requires. */
+#define FREEZE_TEST_BEGIN 0xffffffffu
 struct freeze_answer {
         char driver[32];          /* "580.159.04"; empty: the driver's version is unknown */
         char why[FREEZE_WHY_MAX]; /* why freezing does not work */

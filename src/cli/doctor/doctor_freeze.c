@@ -47,6 +47,7 @@ struct driver {
 static bool open_driver(struct driver *d)
 {
         void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+        struct freeze_answer nothing;
 
         if (!library)
                 return false;
@@ -56,7 +57,10 @@ static bool open_driver(struct driver *d)
         d->destroy = dlsym(library, "cuCtxDestroy_v2");
         d->error_name = dlsym(library, "cuGetErrorName");
         d->test = dlsym(RTLD_DEFAULT, FREEZE_TEST_SYMBOL);
-        return d->init && d->get && d->create && d->destroy && d->test && d->init(0) == 0;
+        if (!d->init || !d->get || !d->create || !d->destroy || !d->test)
+                return false;
+        (void)d->test(FREEZE_TEST_BEGIN, &nothing);
+        return d->init(0) == 0;
 }
 
 /* Tests one GPU. Returns the context to destroy; NULL: there is none, or its channels may be

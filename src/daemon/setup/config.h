@@ -41,7 +41,7 @@ struct config {
         char metrics[ADDRESS_TEXT_MAX]; /* where they are served (address.h); empty: nowhere */
         bool names;         /* everybody on the machine is told users and names of programs */
         bool metrics_names; /* readers over TCP are told users and names of programs */
-        bool require; /* programs never run unshared; they read the file themselves (require.h) */
+        bool require; /* programs never run unshared; they read the file themselves (owner.h) */
         struct classes classes;
 };
 

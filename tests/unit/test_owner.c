@@ -1,4 +1,4 @@
-/* test_require.c: the library reads the key `require` as the daemon does: two readers, one file. */
+/* test_owner.c: the library reads the key `require` as the daemon does: two readers, one file. */
 #include "unit.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 #include "daemon/setup/config.h"
-#include "preload/process/require.h"
+#include "base/owner.h"
 
 static const struct {
         const char *text;
@@ -40,9 +40,9 @@ static void library_and_daemon_read_the_same(void **state)
                 config_default(&c);
                 if (config_read(&c, f, "x", error) == 0 &&
                     (c.require != files[i].yes ||
-                     require_says_yes(files[i].text, n) != files[i].yes))
+                     owner_text_requires(files[i].text, n) != files[i].yes))
                         fail_msg("the daemon reads %d, the library %d of: %s", c.require,
-                                 require_says_yes(files[i].text, n), files[i].text);
+                                 owner_text_requires(files[i].text, n), files[i].text);
                 config_free(&c);
                 (void)fclose(f);
         }
@@ -68,9 +68,9 @@ static void no_other_line_counts(void **state)
         };
 
         for (unsigned i = 0; i < ARRAY_SIZE(texts); i++)
-                if (require_says_yes(texts[i], strlen(texts[i])))
+                if (owner_text_requires(texts[i], strlen(texts[i])))
                         fail_msg("%s", texts[i]);
-        assert_false(require_says_yes("[daemon]\nrequire = yes", 21)); /* not past its end */
+        assert_false(owner_text_requires("[daemon]\nrequire = yes", 21)); /* not past its end */
 }
 
 int main(void)
