@@ -16,59 +16,14 @@
 #include "base/macros.h"
 #include "base/preload_list.h"
 #include "base/settings.h"
-#include "base/shares.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/parts.h"
-#include "wire/wire.h"
+#include "cli/value.h"
 
 #define NAME_MAX_LENGTH 63 /* longest name of a client, without its NUL */
-
-/* In the library's own limit: ranks/devices/map.h. */
-#define RANKS_MAX 64
-
-static int check_ranks(const char *text)
-{
-        char *end;
-        long n = strtol(text, &end, 10);
-
-        return isdigit((unsigned char)text[0]) && !*end && n >= 1 && n <= RANKS_MAX;
-}
-
-static int check_group(const char *text)
-{
-        return wire_group_is_valid(text);
-}
-
-static int check_priority(const char *text)
-{
-        int priority;
-
-        return shares_parse_priority(text, &priority) == 0;
-}
-
-static int check_share(const char *text)
-{
-        unsigned minimum, maximum;
-
-        return shares_parse_range(text, &minimum, &maximum) == 0;
-}
-
-static int check_weight(const char *text)
-{
-        unsigned weight;
-
-        return shares_parse_weight(text, &weight) == 0;
-}
-
-static int check_size(const char *text)
-{
-        uint64_t bytes;
-
-        return units_parse_size(text, &bytes) == 0 && bytes > 0;
-}
 
 /* This check and the next three are for the simulated driver's variables (sim/README.md). */
 static int check_card(const char *text)
@@ -232,19 +187,13 @@ static int set_name(const struct option_row *row, void *name, const char *value)
         return CLI_OK;
 }
 
-/* The row's parameter is the setting. A setting without a check is a choice among words. */
+/* The row's parameter is the setting. */
 static int set_setting(const struct option_row *row, void *launch, const char *value)
 {
-        static int (*const checks[SETTING_COUNT])(const char *text) = {
-                [SETTING_GROUP] = check_group,     [SETTING_PRIORITY] = check_priority,
-                [SETTING_SHARE] = check_share,     [SETTING_WEIGHT] = check_weight,
-                [SETTING_MEMORY_CAP] = check_size, [SETTING_KEEP] = check_size,
-                [SETTING_RANKS] = check_ranks,
-        };
         const enum setting s = (enum setting)row->parameter;
         char form[SETTING_FORM_MAX];
 
-        if (checks[s] ? !checks[s](value) : setting_place(s, value) < 0)
+        if (!value_is_good(s, value))
                 return cli_fail(CLI_USAGE, "--%s is %s, not '%s'", row->name, setting_form(s, form),
                                 value);
         return set(launch, settings[s].name, value);
