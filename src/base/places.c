@@ -19,8 +19,8 @@
 
 #define ROOT_MAX 32 /* "/proc/PID/root" */
 
-/* 0: a process of this user or of root listens at the socket. */
-static int listens(const char *dir, uid_t uid)
+/* 0: a process listens at the socket; of this user or of root, if it is to be joined. */
+static int listens(const char *dir, uid_t uid, bool any_user)
 {
         _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -37,14 +37,14 @@ static int listens(const char *dir, uid_t uid)
                 return errno == EAGAIN ? 0 : -errno; /* its queue is full, so it lives */
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
                 return -errno;
-        return peer.uid == uid || peer.uid == 0 ? 0 : -EPERM;
+        return any_user || peer.uid == uid || peer.uid == 0 ? 0 : -EPERM;
 }
 
 static int ask_place(const char *dir, uid_t uid)
 {
         int r = paths_check_private(dir, uid);
 
-        return r < 0 ? r : listens(dir, uid);
+        return r < 0 ? r : listens(dir, uid, false);
 }
 
 /* ---- the list ---- */
@@ -64,15 +64,18 @@ static bool is_same(const char *a, const char *b)
 }
 
 /* Returns the new place; NULL: it is in the list, or the list is full. Two names may be one
- * folder. */
-static struct private_place *add(struct list *l, const char *dir)
+ * folder. named: by a program's SUBLET_DIR; another user's daemon counts then, too. */
+static struct private_place *add(struct list *l, const char *dir, bool named)
 {
+        const uid_t uid = l->in->uid;
+
         for (unsigned i = 0; i < l->n; i++)
                 if (strcmp(l->places[i].dir, dir) == 0 || is_same(l->places[i].dir, dir))
                         return NULL;
         if (l->n == PLACES_MAX)
                 return NULL;
-        l->places[l->n] = (struct private_place){.error = ask_place(dir, l->in->uid)};
+        l->places[l->n] = (struct private_place){
+                .error = named ? listens(dir, uid, true) : ask_place(dir, uid), .named = named};
         (void)snprintf(l->places[l->n].dir, sizeof(l->places[0].dir), "%s", dir);
         return &l->places[l->n++];
 }
@@ -83,15 +86,15 @@ static void add_known(struct list *l)
 
         for (int p = 0; p < PATHS_PLACES; p++)
                 if (paths_private_at(l->in, (enum paths_place)p, "", dir, sizeof(dir)) == 0)
-                        (void)add(l, dir);
+                        (void)add(l, dir, false);
 }
 
 /* ---- the programs of this user ---- */
 
 /* What a program's environment says. */
 struct said {
-        bool under_sublet;   /* `sublet run` has started it, or an ancestor of it */
-        bool names_a_daemon; /* SUBLET_DIR: that daemon is for the programs that name it */
+        bool under_sublet;          /* `sublet run` has started it, or an ancestor of it */
+        char daemon[PATHS_DIR_MAX]; /* SUBLET_DIR: that daemon is for the programs that name it */
         char runtime[PATHS_DIR_MAX];
         char session[64]; /* of the simulator: programs on two simulated cards share nothing */
 };
@@ -101,7 +104,7 @@ static void take_variable(const char *text, struct said *s)
         if (strncmp(text, "SUBLET_DAEMON=", 14) == 0)
                 s->under_sublet = true;
         else if (strncmp(text, "SUBLET_DIR=", 11) == 0)
-                s->names_a_daemon = text[11] != '\0';
+                (void)snprintf(s->daemon, sizeof(s->daemon), "%s", text + 11);
         else if (strncmp(text, "XDG_RUNTIME_DIR=", 16) == 0)
                 (void)snprintf(s->runtime, sizeof(s->runtime), "%s", text + 16);
         else if (strncmp(text, "SIMCUDA_SESSION=", 16) == 0)
@@ -180,7 +183,7 @@ static void add_elsewhere(struct list *l, const char *root, const struct said *s
                 if (is_known(l, dir, path))
                         continue;
                 (void)snprintf(path, sizeof(path), "%s%s", root, dir);
-                if (listens(path, l->in->uid) < 0)
+                if (listens(path, l->in->uid, false) < 0)
                         continue;
                 new = &l->places[l->n++];
                 *new = (struct private_place){.pid = pid, .elsewhere = true};
@@ -198,9 +201,37 @@ static int pid_of(const char *name)
         return *name ? 0 : pid;
 }
 
-/* elsewhere: also looks at programs in other mount namespaces. */
-static void add_named(struct list *l, bool elsewhere)
+/* The simulator's daemons have names of their own: programs there use another card. */
+static bool is_simulators(const char *dir)
 {
+        const char *slash = strrchr(dir, '/');
+
+        return slash && strncmp(slash, "/sublet-sim", 11) == 0;
+}
+
+/* Adds the place that a program of this mount namespace names. Returns true if it names none, and
+ * uses the usual ones. */
+static bool add_of(struct list *l, const struct said *s, int pid, bool all)
+{
+        struct paths_input in = *l->in;
+        char dir[PATHS_DIR_MAX];
+        struct private_place *new = NULL;
+
+        in.runtime = s->runtime;
+        if (!s->daemon[0] && paths_private_at(&in, PATHS_AT_RUNTIME, "", dir, sizeof(dir)) == 0)
+                new = add(l, dir, false);
+        else if (all && s->daemon[0] == '/' && !is_simulators(s->daemon))
+                new = add(l, s->daemon, true);
+        if (new)
+                new->pid = pid;
+        return !s->daemon[0];
+}
+
+/* all: also looks at programs in other mount namespaces, and at daemons that are not to be joined.
+ * Returns true if some program uses the usual places. */
+static bool add_named(struct list *l, bool all)
+{
+        bool usual = false;
         DIR *proc = opendir("/proc");
         const struct dirent *entry;
         struct stat st, own;
@@ -208,37 +239,31 @@ static void add_named(struct list *l, bool elsewhere)
         if (!proc || paths_stat("/proc/self/ns/mnt", 0, &own) < 0)
                 goto out;
         while ((entry = readdir(proc))) {
-                char root[ROOT_MAX], path[ROOT_MAX], dir[PATHS_DIR_MAX];
-                struct paths_input in = *l->in;
+                char root[ROOT_MAX], path[ROOT_MAX];
                 const int pid = pid_of(entry->d_name);
-                struct private_place *new;
                 struct said s;
 
                 (void)snprintf(path, sizeof(path), "/proc/%.10s", entry->d_name);
                 if (!pid || paths_stat(path, 0, &st) < 0 || st.st_uid != l->in->uid)
                         continue;
                 read_environment(dirfd(proc), entry->d_name, &s);
-                if (!s.under_sublet || s.names_a_daemon || !is_own_session(&s))
+                if (!s.under_sublet || (s.daemon[0] && !all) || !is_own_session(&s))
                         continue;
                 (void)snprintf(path, sizeof(path), "/proc/%.10s/ns/mnt", entry->d_name);
                 if (paths_stat(path, 0, &st) < 0)
                         continue;
                 if (st.st_ino != own.st_ino) {
                         (void)snprintf(root, sizeof(root), "/proc/%.10s/root", entry->d_name);
-                        if (elsewhere)
+                        if (all && !s.daemon[0])
                                 add_elsewhere(l, root, &s, pid);
                         continue;
                 }
-                in.runtime = s.runtime;
-                if (paths_private_at(&in, PATHS_AT_RUNTIME, "", dir, sizeof(dir)) < 0)
-                        continue;
-                new = add(l, dir);
-                if (new)
-                        new->pid = pid;
+                usual |= add_of(l, &s, pid, all);
         }
 out:
         if (proc)
                 (void)closedir(proc);
+        return usual;
 }
 
 static bool first_answer(const struct list *l, char *dir, size_t n)
@@ -259,15 +284,28 @@ void places_find(const struct paths_input *in, char *dir, size_t n)
         add_known(&l);
         if (first_answer(&l, dir, n))
                 return;
-        add_named(&l, false);
+        (void)add_named(&l, false);
         (void)first_answer(&l, dir, n);
 }
 
 unsigned places_look(const struct paths_input *in, struct private_place ret[static PLACES_MAX])
 {
+        const bool named = in->named && in->named[0];
         struct list l = {in, ret, 0};
+        char dir[PATHS_DIR_MAX];
 
-        add_known(&l);
-        add_named(&l, true);
+        /* The caller's own daemon comes first, so that it has one name in the list. */
+        if (named)
+                (void)add(&l, in->named, true);
+        else
+                add_known(&l);
+        if (!add_named(&l, true) || !named)
+                return l.n;
+        /* They are under the machine's daemon, or under a private one. */
+        if (in->system && paths_join(in->system, PATHS_CLIENT_SOCKET, dir, sizeof(dir)) == 0 &&
+            access(dir, F_OK) == 0)
+                (void)add(&l, in->system, true);
+        else
+                add_known(&l);
         return l.n;
 }

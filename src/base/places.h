@@ -7,7 +7,8 @@
  *      under sublet that names no SUBLET_DIR
  * A daemon counts only if its folder is the user's and closed to others, and if the kernel says
  * that the user or root listens there (SO_PEERCRED). A daemon that SUBLET_DIR names is for the
- * programs that name it: the simulator, a demonstration and a measurement have such daemons.
+ * programs that name it, and is not joined: a demonstration and a measurement have such daemons.
+ * places_look() shows it, because its programs take no turns with the user's others.
  *
  * Nothing here keeps state. No glibc symbol past 2.17 is used, because the preload library calls
  * these functions. Thread-safe as far as getenv is. */
@@ -21,11 +22,14 @@
 
 /* What to do about a second daemon. For printf(), with its folder. */
 #define PLACES_JOIN "`sublet stop --daemon %s`: its programs go on, and join the other daemon"
+/* The same if one of the two is named by SUBLET_DIR, so that stopping it would not help. */
+#define PLACES_ONE "start all of your programs with the same SUBLET_DIR, or all without it"
 
 struct private_place {
         char dir[PATHS_DIR_MAX];
         int error;      /* 0: a daemon answers; -ENOENT, -ECONNREFUSED: none; else: not trusted */
-        int pid;        /* of the program that names the place; 0: it is one of the first three */
+        int pid;        /* of the program that names the place; 0: none did */
+        bool named;     /* `pid` names it by SUBLET_DIR: nobody else joins it */
         bool elsewhere; /* a daemon answers there, but the folder is in another mount namespace,
                            that of `pid`: this process cannot join it */
 };
@@ -34,6 +38,7 @@ struct private_place {
  * stays as it is. */
 void places_find(const struct paths_input *in, char *dir, size_t n);
 
-/* Looks at all places, also at those in other mount namespaces. Returns their number, at most
- * PLACES_MAX; at least one. */
+/* Looks at all places, also at those in other mount namespaces. If SUBLET_DIR is set here, the
+ * usual places count only if a program of this user uses them. Returns their number, at most
+ * PLACES_MAX. */
 unsigned places_look(const struct paths_input *in, struct private_place ret[static PLACES_MAX]);

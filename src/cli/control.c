@@ -64,6 +64,8 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
 
 static int explain(int r, const char *dir, bool public)
 {
+        const int folder = paths_check_private(dir, getuid());
+
         if (r == -EACCES && public)
                 return cli_fail(CLI_FAILED,
                                 "no permission for %s: the daemon there is another user's, or of a "
@@ -71,6 +73,10 @@ static int explain(int r, const char *dir, bool public)
                                 dir);
         if ((r == -ENOENT || r == -ECONNREFUSED) && strcmp(dir, PATHS_SYSTEM_DIR) == 0)
                 return cli_fail(CLI_FAILED, "no subletd is running at %s; " PATHS_SYSTEM_REMEDY,
+                                dir);
+        if (r == -ENOENT && folder != 0 && folder != -ENOENT)
+                return cli_fail(CLI_FAILED,
+                                "no subletd is running at %s; start one: subletd --dir %s", dir,
                                 dir);
         switch (r) {
         case -ENOENT:

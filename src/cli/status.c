@@ -109,17 +109,19 @@ static void show_others(const struct request *q)
         unsigned n;
 
         if (q->target.daemon || q->target.simulated || q->pid ||
-            target_dir(&q->target, dir, &kind) != CLI_OK || kind == PATHS_NAMED)
+            target_dir(&q->target, dir, &kind) != CLI_OK)
                 return;
         n = places_look(&in, places);
         for (unsigned i = 0; i < n; i++) {
+                const bool named = places[i].named || kind == PATHS_NAMED;
                 json_t *order, *answer;
                 int r;
 
                 if (places[i].error < 0 || places[i].elsewhere || strcmp(places[i].dir, dir) == 0)
                         continue;
                 order = json_pack("{ss}", "order", "status");
-                r = ask_daemon(places[i].dir, PATHS_PRIVATE, order, &answer);
+                r = ask_daemon(places[i].dir, places[i].named ? PATHS_NAMED : PATHS_PRIVATE, order,
+                               &answer);
                 json_decref(order);
                 if (r < 0)
                         continue;
@@ -130,10 +132,16 @@ static void show_others(const struct request *q)
                         (void)fflush(stdout);
                 }
                 json_decref(answer);
-                (void)cli_fail(CLI_OK,
-                               "two daemons of yours are at work, and their programs take no "
-                               "turns: " PLACES_JOIN,
-                               places[i].dir);
+                if (named)
+                        (void)cli_fail(CLI_OK,
+                                       "your programs are under two daemons, in %s and in %s, and "
+                                       "take no turns: " PLACES_ONE,
+                                       dir, places[i].dir);
+                else
+                        (void)cli_fail(CLI_OK,
+                                       "two daemons of yours are at work, and their programs take "
+                                       "no turns: " PLACES_JOIN,
+                                       places[i].dir);
         }
 }
 

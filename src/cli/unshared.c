@@ -95,6 +95,13 @@ static enum linking linking_of(int fd, const char *path)
         return strncmp(base_name(path), "ld", 2) == 0 ? LINKING_NOT_KNOWN : LINKING_STATIC;
 }
 
+bool unshared_is_musl(const char *path)
+{
+        _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+        return fd >= 0 && linking_of(fd, path) == LINKING_MUSL;
+}
+
 /* Finds the interpreter of a script. False: the file is no script. */
 static bool find_interpreter(int fd, char ret[static PATH_MAX])
 {

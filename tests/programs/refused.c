@@ -1,6 +1,6 @@
 /* refused: has the kernel refuse system calls to this process, or leaves it few descriptors, at the
  * start or after cuInit(). Then it makes a context and allocates memory, prints the driver's
- * answers, and ends well whatever they are. --bytes: to allocate.
+ * answers, and ends well whatever they are, once its stdin is closed. --bytes: to allocate.
  *
  * --how init|context: before which call. --until errno:ERRNO:CALL[,CALL] or files:LEFT: what is
  * refused; CALL is a number. */
@@ -100,5 +100,7 @@ int main(int argc, char **argv)
                 }
         }
         program_say("end", "\"lives\":true");
+        while (getchar() != EOF)
+                ;
         return PROGRAM_EXIT_OK;
 }

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from world import BUILD, wait_for
+from world import BUILD
 
 FILE = "/etc/sublet/subletd.conf"
 YES = "[daemon]\nrequire = yes\n"
@@ -59,14 +59,6 @@ def test_a_program_waits_for_a_daemon_where_the_owner_requires_one(machine, vari
     p.ok()
     machine.world.check_sums(p)
     assert p.err() == ""
-
-
-def test_a_waiting_program_says_who_requires_the_daemon(machine):
-    machine.write(YES)
-    p = machine.program(*FILL, SUBLET_QUIET=None)
-    wait_for(p.err, 60, "it to say why it waits", report=p.report)
-    line, = p.err().splitlines()
-    assert machine.world.dir in line and f"the owner of this machine requires sharing ({FILE})" in line, line
 
 
 @pytest.mark.parametrize("text", ["", "[daemon]\nrequire = no\n", "[daemon]\n#require = yes\n", "[default]\nrequire = yes\n"])

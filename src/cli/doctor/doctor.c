@@ -14,6 +14,7 @@
 #include "ask/ask.h"
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/owner.h"
 #include "base/places.h"
 #include "base/units.h"
 #include "base/settings.h"
@@ -26,6 +27,7 @@
 #include "cli/doctor/doctor_processes.h"
 #include "cli/doctor/finding.h"
 #include "cli/parts.h"
+#include "cli/value.h"
 
 const struct option_row doctor_options[] = {
         {"daemon", "DIR", "look at the daemon in DIR", options_set_text,
@@ -133,19 +135,20 @@ static bool is_in(const char *file, const char *folder)
         return strncmp(file, folder, n) == 0 && file[n] == '/';
 }
 
-/* Returns the set of GPUs that a program can use: a bit 1 << ordinal for each. */
-static unsigned look_at_driver(int simulated, const char *folder)
+/* Returns the set of GPUs that a program can use: a bit 1 << ordinal for each. Sets *simulated if
+ * the driver that programs find here is the simulated one, whose folder is `folder`. */
+static unsigned look_at_driver(bool *simulated, const char *folder)
 {
         struct driver_report report;
         unsigned usable = 0;
         int r;
 
-        if (simulated && access(folder, F_OK) < 0) {
+        if (*simulated && access(folder, F_OK) < 0) {
                 print_finding(FAIL, "the simulated driver is missing: no %s", folder);
                 print_remedy("build with -DSUBLET_SIM=ON");
                 return 0;
         }
-        r = driver_ask(simulated ? folder : NULL, &report);
+        r = driver_ask(*simulated ? folder : NULL, &report);
         if (r < 0) {
                 print_finding(FAIL, "cannot ask the driver: %s", strerror(-r));
                 return 0;
@@ -169,10 +172,10 @@ static unsigned look_at_driver(int simulated, const char *folder)
                 print_remedy("%s", why_not_started(report.result));
                 return 0;
         }
+        *simulated = is_in(report.library, folder);
         print_finding(report.n_gpus > 0 ? OK : FAIL, "%s for CUDA %d.%d, %d GPU%s",
-                      is_in(report.library, folder) ? "simulated driver" : "NVIDIA driver",
-                      report.version / 1000, report.version % 1000 / 10, report.n_gpus,
-                      report.n_gpus == 1 ? "" : "s");
+                      *simulated ? "simulated driver" : "NVIDIA driver", report.version / 1000,
+                      report.version % 1000 / 10, report.n_gpus, report.n_gpus == 1 ? "" : "s");
         if (report.n_gpus == 0)
                 print_remedy("see CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one");
         for (int i = 0; i < report.n_gpus; i++)
@@ -356,7 +359,7 @@ static void look_at_freezing(const char *library, const char *folder, unsigned g
                 return;
         if (!library) {
                 print_finding(WARN, "no program is frozen without the preload library");
-                print_remedy("see above");
+                print_remedy("mend that first");
                 return;
         }
         if (set && strcmp(set, "off") == 0) {
@@ -418,51 +421,89 @@ static const char *kind_name(enum paths_kind kind)
         return names[kind];
 }
 
-/* on_demand: a program starts the daemon in this directory if there is none. */
-static void judge_absent_daemon(int r, enum paths_kind kind, bool on_demand)
+/* Returns who forbids programs started here to run without sharing; NULL: nobody. */
+static const char *who_requires(void)
+{
+        switch (owner_requires()) {
+        case OWNER_SAYS_YES:
+                return OWNER_REQUIRES;
+        case OWNER_IN_DOUBT:
+                print_finding(WARN,
+                              "%s: `require` does not hold, because others than root may write "
+                              "the file",
+                              OWNER_FILE);
+                print_remedy("chown root, chmod go-w");
+                break;
+        case OWNER_NOT_KNOWN:
+        case OWNER_SAYS_NO:
+                break;
+        }
+        return setting_is_on(SETTING_REQUIRE) ? "SUBLET_REQUIRE=1 is set" : NULL;
+}
+
+/* on_demand: a program starts the daemon in this directory if there is none. requires: as
+ * who_requires(). */
+static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind, bool on_demand,
+                                const char *requires)
 {
         if (on_demand) {
-                print_finding(OK, "no daemon runs there; the first program starts one");
+                print_finding(OK, "no daemon runs in %s; the first program starts one", dir);
         } else if (r == -EACCES) {
-                print_finding(WARN,
-                              "the daemon there does not let you in: it is another user's, or "
-                              "of a group that you are not in");
-                print_remedy("ask its administrator; until then programs run without sharing");
-        } else if (kind == PATHS_SYSTEM) {
-                print_finding(WARN,
-                              "no daemon answers there (%s): programs wait 5 s for it, then run "
-                              "without sharing",
-                              strerror(-r));
-                print_remedy(PATHS_SYSTEM_REMEDY);
+                print_finding(FAIL,
+                              "the daemon in %s does not let you in: it is another user's, or of "
+                              "a group that you are not in",
+                              dir);
+                print_remedy("ask its administrator; until then programs %s",
+                             requires ? "wait" : "run without sharing");
         } else {
-                print_finding(WARN, "no daemon answers there (%s)", strerror(-r));
-                print_remedy("start one: subletd --dir DIR");
+                if (requires)
+                        print_finding(FAIL,
+                                      "no daemon answers in %s (%s): programs wait until one does, "
+                                      "because %s",
+                                      dir, strerror(-r), requires);
+                else if (kind == PATHS_SYSTEM)
+                        print_finding(
+                                FAIL,
+                                "no daemon answers in %s (%s): programs wait 5 s for it, then "
+                                "run without sharing",
+                                dir, strerror(-r));
+                else
+                        print_finding(FAIL,
+                                      "no daemon answers in %s (%s): programs run without sharing",
+                                      dir, strerror(-r));
+                if (kind == PATHS_SYSTEM)
+                        print_remedy(PATHS_SYSTEM_REMEDY);
+                else
+                        print_remedy("start one: subletd --dir %s", dir);
         }
 }
 
 /* Reports the daemon's limit on freezing. most: the daemon's setting `freeze`; NULL: there is
  * none. */
-static void judge_limit(const char *most)
+static void judge_limit(const char *dir, const char *most)
 {
         if (!most || strcmp(most, "move") == 0)
                 return;
         if (strcmp(most, "off") == 0)
-                print_finding(WARN, "programs under the daemon there are not frozen: its "
-                                    "configuration says freeze = off");
+                print_finding(WARN,
+                              "programs under the daemon in %s are not frozen: its configuration "
+                              "says freeze = off",
+                              dir);
         else
                 print_finding(WARN,
-                              "programs under the daemon there can be paused, and are not frozen "
+                              "programs under the daemon in %s can be paused, and are not frozen "
                               "to give way: its configuration says freeze = %s",
-                              most);
+                              dir, most);
         print_remedy("take the line out of its configuration and start the daemon again");
 }
 
 /* Reports the daemons of this user beside the one in dir. */
-static void look_at_others(const char *dir)
+static void look_at_others(const struct target *target, const char *dir, enum paths_kind kind)
 {
+        const bool asked = target->daemon || target->simulated; /* about this one alone */
         const struct paths_input in = paths_input_here();
         struct private_place places[PLACES_MAX];
-        const unsigned n = places_look(&in, places);
+        const unsigned n = asked ? 0 : places_look(&in, places);
 
         for (unsigned i = 0; i < n; i++) {
                 const struct private_place *p = &places[i];
@@ -477,29 +518,34 @@ static void look_at_others(const char *dir)
                         print_remedy("let the machine have one daemon (sudo subletd), and mount "
                                      "its socket there: docs/install.md, Containers");
                 } else if (p->error == 0 && strcmp(p->dir, dir) != 0) {
-                        print_finding(WARN,
-                                      "another daemon of yours is in %s: its programs and those "
-                                      "under %s take no turns, and lack each other's memory",
-                                      p->dir, dir);
-                        print_remedy(PLACES_JOIN, p->dir);
+                        print_finding(
+                                WARN,
+                                "your programs are under two daemons: those in %s and those in "
+                                "%s take no turns, and lack each other's memory",
+                                p->dir, dir);
+                        if (p->named || kind == PATHS_NAMED)
+                                print_remedy(PLACES_ONE);
+                        else
+                                print_remedy(PLACES_JOIN, p->dir);
                 }
         }
 }
 
-/* False: the daemon's configuration has a mistake. */
-static bool look_at_daemon(const struct target *target)
+/* Returns the daemon's status, for the caller; NULL: there is none. Clears *good if its
+ * configuration has a mistake. */
+static json_t *look_at_daemon(const struct target *target, bool *good)
 {
         json_t *answer = NULL, *order;
+        const char *requires = who_requires(), *version;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
-        const char *version;
-        bool on_demand, good;
+        bool on_demand;
         int r;
 
         if (target_dir(target, dir, &kind) != CLI_OK) {
-                print_finding(FAIL, "the daemon's directory cannot be used (see above)");
-                print_remedy("choose another one");
-                return true;
+                print_finding(FAIL, "the daemon's directory cannot be used");
+                print_remedy("choose another one; a line in stderr says why");
+                return NULL;
         }
         r = paths_check_private(dir, getuid());
         if (kind == PATHS_PRIVATE && r < 0 && r != -ENOENT) {
@@ -507,7 +553,7 @@ static bool look_at_daemon(const struct target *target)
                               r == -EPERM ? "somebody else owns it" : strerror(-r));
                 print_remedy("%s", r == -EACCES ? "chmod 700 it"
                                                 : "remove it, or set SUBLET_DIR to another one");
-                return true;
+                return NULL;
         }
         on_demand = kind == PATHS_PRIVATE ||
                     (kind == PATHS_NAMED && (r == 0 || (r == -ENOENT && !target->daemon)));
@@ -515,28 +561,27 @@ static bool look_at_daemon(const struct target *target)
         if (kind == PATHS_PRIVATE && !target->simulated)
                 print_finding(OK, "to take turns with other users, share one daemon: subletd as "
                                   "root, or subletd --shared and SUBLET_DIR");
-        if (kind != PATHS_NAMED && !target->simulated)
-                look_at_others(dir);
         order = json_pack("{ss}", "order", "status");
         r = ask_daemon(dir, kind, order, &answer);
         json_decref(order);
         if (r < 0) {
-                judge_absent_daemon(r, kind, on_demand);
-                return configuration_look(dir, on_demand, NULL);
+                judge_absent_daemon(r, dir, kind, on_demand, requires);
+                *good = configuration_look(dir, on_demand, NULL);
+                look_at_others(target, dir, kind);
+                return NULL;
         }
         version = json_string_value(json_object_get(answer, "version"));
         if (version && strcmp(version, SUBLET_VERSION) == 0) {
-                print_finding(OK, "a daemon of this release (%s) runs there", version);
+                print_finding(OK, "a daemon of this release (%s) runs in %s", version, dir);
         } else {
-                print_finding(WARN, "the daemon there is of release %s, this is %s",
+                print_finding(WARN, "the daemon in %s is of release %s, this is %s", dir,
                               version ? version : "unknown", SUBLET_VERSION);
                 print_remedy("sublet stop; the next program starts a new one");
         }
-        judge_limit(json_string_value(json_object_get(answer, "freeze")));
-        good = configuration_look(dir, kind == PATHS_PRIVATE, answer);
-        processes_stopped(answer);
-        json_decref(answer);
-        return good;
+        *good = configuration_look(dir, kind == PATHS_PRIVATE, answer);
+        look_at_others(target, dir, kind);
+        judge_limit(dir, json_string_value(json_object_get(answer, "freeze")));
+        return answer;
 }
 
 /* Returns the number after the text `before` at the start of a line; -1: no such line, or no number
@@ -621,12 +666,29 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
-/* Reports misspelt variables of ours, which have no effect. */
+/* Reports variables of ours that are misspelt or have a malformed value. Only a cap must not be
+ * left out: programs do not start CUDA then. */
 static void look_at_variables(void)
 {
-        char name[SETTING_NAME_MAX];
+        char name[SETTING_NAME_MAX], form[SETTING_FORM_MAX];
         size_t at = 0;
         unsigned away;
+
+        for (enum setting s = 0; s < SETTING_COUNT; s++) {
+                const char *value = setting_text(s);
+
+                if (!value || value_is_good(s, value))
+                        continue;
+                (void)setting_form(s, form);
+                if (s == SETTING_MEMORY_CAP)
+                        print_finding(FAIL,
+                                      "%s is %s, not '%s': programs started here get an error",
+                                      settings[s].name, form, value);
+                else
+                        print_finding(WARN, "%s is %s, not '%s': it has no effect",
+                                      settings[s].name, form, value);
+                print_remedy("correct it, or unset %s", settings[s].name);
+        }
 
         while (setting_unknown(&at, name)) {
                 print_finding(WARN, "%s is set, and is no variable of sublet", name);
@@ -649,8 +711,10 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
 {
         char folder[PATH_MAX], library[PATH_MAX];
         struct target target = {0};
+        bool simulated, has_library;
+        json_t *status;
         unsigned gpus;
-        bool good;
+        bool good = true;
         int r;
 
         (void)freeze_try(argc, argv);
@@ -660,17 +724,19 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
                 return cli_parsed(r);
         if (target.session)
                 (void)setenv("SIMCUDA_SESSION", target.session, 1);
-        (void)setvbuf(stdout, NULL, _IOLBF, 0);
         (void)parts_find(PART_SIMULATOR, folder);
-        gpus = look_at_driver(target.simulated, folder);
-        look_at_mps();
-        look_at_freezing(look_at_parts(library) ? library : NULL, target.simulated ? folder : NULL,
-                         gpus);
-        look_at_runtime_dir();
+        simulated = target.simulated;
+        gpus = look_at_driver(&simulated, folder);
+        has_library = look_at_parts(library);
+        status = look_at_daemon(&target, &good);
+        processes_look(status, folder, simulated);
+        json_decref(status);
         look_at_variables();
-        good = look_at_daemon(&target);
-        processes_look(folder, target.simulated);
+        look_at_runtime_dir();
+        look_at_mps();
+        look_at_freezing(has_library ? library : NULL, target.simulated ? folder : NULL, gpus);
         look_at_host_memory();
+        findings_print();
         (void)puts(verdict());
         return finding_worst() == FAIL || !good ? CLI_FAILED : CLI_OK;
 }

@@ -34,11 +34,47 @@ static void judge_hidden(int pid, const char *library, const char *what)
         print_remedy("programs that do not fit beside it wait until it ends");
 }
 
+static const json_t *now; /* the daemon's status, for judge_unshared() */
+
+/* True if the process holds memory of a GPU outside the daemon. */
+static bool is_outside(int pid)
+{
+        const json_t *gpu, *other;
+        size_t i, k;
+
+        json_array_foreach (json_object_get(now, "gpus"), i, gpu)
+                json_array_foreach (json_object_get(gpu, "others"), k, other)
+                        if ((int)figure_number(other, "pid") == pid)
+                                return true;
+        return false;
+}
+
 static void judge_unshared(const struct program_unshared *u)
 {
         char user[USER_MAX];
 
         (void)user_of(u->uid, user);
+        if (u->loaded) {
+                /* Without memory it has only asked for the GPUs, and has no thread of ours yet. */
+                if (!is_outside(u->pid))
+                        return;
+                print_finding(WARN,
+                              "process %d (%s) of %s has loaded libsublet.so, but could not reach "
+                              "a daemon: it runs without sharing",
+                              u->pid, u->name, user);
+                print_remedy("its stderr names the system call, and the limit or the sandbox that "
+                             "forbids it: raise ulimit -n or -u, or allow the call, and start it "
+                             "again");
+                return;
+        }
+        if (u->musl) {
+                print_finding(WARN,
+                              "process %d (%s) of %s is built for the C library musl, which cannot "
+                              "load libsublet.so: it runs without sharing",
+                              u->pid, u->name, user);
+                print_remedy("use a build for glibc");
+                return;
+        }
         if (u->ours)
                 print_finding(WARN,
                               "process %d (%s) of %s was started under sublet and uses the driver "
@@ -51,8 +87,8 @@ static void judge_unshared(const struct program_unshared *u)
                               u->pid, u->name, user);
         if (u->ours)
                 print_remedy("if its file gives it privileges, start sublet from within, as in "
-                             "'sudo sublet run'; if it is statically linked or built for musl, use "
-                             "a dynamic build for glibc; in a container, libsublet.so must have "
+                             "'sudo sublet run'; if it is statically linked, use a dynamic build; "
+                             "in a container, libsublet.so must have "
                              "the same path");
         else if (u->preloads)
                 print_remedy("its LD_PRELOAD is '%s'; a script that sets it under sublet run must "
@@ -61,22 +97,6 @@ static void judge_unshared(const struct program_unshared *u)
         else
                 print_remedy("start it with sublet run; behind env -i or env -u LD_PRELOAD put "
                              "sublet run after them");
-}
-
-void processes_look(const char *folder, bool simulated)
-{
-        const unsigned refused = programs_look(folder, simulated, judge_hidden, judge_unshared);
-
-        if (refused && geteuid() != 0)
-                print_finding(OK,
-                              "not looked at for programs without sublet: %u processes of other "
-                              "users; run as root",
-                              refused);
-        else if (refused)
-                print_finding(OK,
-                              "not looked at for programs without sublet: %u processes of other "
-                              "users; this root lacks CAP_SYS_PTRACE",
-                              refused);
 }
 
 static void judge_stopped(const json_t *client, const char *how)
@@ -94,7 +114,7 @@ static void judge_stopped(const json_t *client, const char *how)
         print_remedy("%s", how);
 }
 
-void processes_stopped(const json_t *status)
+static void look_for_stopped(const json_t *status)
 {
         const json_t *gpu, *client;
         char text[STOP_TEXT_MAX];
@@ -104,4 +124,24 @@ void processes_stopped(const json_t *status)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client)
                         if (client_stopped(client, text))
                                 judge_stopped(client, text);
+}
+
+void processes_look(const json_t *status, const char *folder, bool simulated)
+{
+        unsigned refused;
+
+        look_for_stopped(status);
+        now = status;
+        refused = programs_look(folder, simulated, judge_hidden, judge_unshared);
+
+        if (refused && geteuid() != 0)
+                print_finding(OK,
+                              "not looked at for programs without sublet: %u processes of other "
+                              "users; run as root",
+                              refused);
+        else if (refused)
+                print_finding(OK,
+                              "not looked at for programs without sublet: %u processes of other "
+                              "users; this root lacks CAP_SYS_PTRACE",
+                              refused);
 }

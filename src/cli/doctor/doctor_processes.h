@@ -5,8 +5,7 @@
 
 #include <jansson.h>
 
-/* Reports the programs whose memory stays on the card, and those that run without sublet.
- * Parameters as for programs_look(). */
-void processes_look(const char *folder, bool simulated);
-/* Reports the programs of a daemon's status that are stopped. */
-void processes_stopped(const json_t *status);
+/* Reports the programs that are stopped, those that run without sharing, and those whose memory
+ * stays on the card. status: the daemon's; NULL: there is none. The other parameters are those of
+ * programs_look(). */
+void processes_look(const json_t *status, const char *folder, bool simulated);

@@ -18,8 +18,10 @@
 #include "base/macros.h"
 #include "base/program_name.h"
 #include "base/text.h"
+#include "cli/unshared.h"
 
-#define SEGMENTS "/dev/shm/" /* where the simulator keeps its sessions */
+#define SEGMENTS   "/dev/shm/"    /* where the simulator keeps its sessions */
+#define AGENT_NAME "sublet-agent" /* of the library's thread (src/preload/agent/agent.c) */
 
 static const struct {
         const char *name, *what;
@@ -154,6 +156,28 @@ static void find_preload(int pid, struct program_unshared *ret)
                 }
 }
 
+/* True if the library's thread that talks with the daemon runs in the process. */
+static bool has_agent(int pid)
+{
+        const struct dirent *entry;
+        bool found = false;
+        char path[64];
+        DIR *tasks;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/task", pid);
+        tasks = opendir(path);
+        while (tasks && !found && (entry = readdir(tasks))) {
+                char file[32], name[16] = "";
+
+                (void)snprintf(file, sizeof(file), "task/%.10s/comm", entry->d_name);
+                found = read_file(pid, file, name, sizeof(name) - 1) > 0 &&
+                        strncmp(name, AGENT_NAME, strlen(AGENT_NAME)) == 0;
+        }
+        if (tasks)
+                (void)closedir(tasks);
+        return found;
+}
+
 /* The server of MPS works for other processes, and is reported as such. Kernel threads and ended
  * processes have no command line. */
 static bool is_nobody(int pid)
@@ -166,9 +190,9 @@ static bool is_nobody(int pid)
                strncmp(text, "nvidia-cuda-mps", 15) == 0;
 }
 
-static struct program_unshared describe(int pid)
+static struct program_unshared describe(int pid, bool loaded)
 {
-        struct program_unshared u = {.pid = pid, .uid = (uid_t)-1};
+        struct program_unshared u = {.pid = pid, .uid = (uid_t)-1, .loaded = loaded};
         char path[64];
         struct stat st;
 
@@ -176,6 +200,8 @@ static struct program_unshared describe(int pid)
         if (stat(path, &st) == 0)
                 u.uid = st.st_uid;
         name_of(pid, u.name);
+        (void)snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+        u.musl = unshared_is_musl(path);
         find_preload(pid, &u);
         return u;
 }
@@ -204,8 +230,8 @@ unsigned programs_look(const char *folder, bool simulated,
                 refused += s.refused;
                 if (s.ours && s.hidden >= 0)
                         has_hidden(pid, hidden[s.hidden].name, hidden[s.hidden].what);
-                if (s.driver && s.session && !s.ours) {
-                        const struct program_unshared u = describe(pid);
+                if (s.driver && s.session && (!s.ours || !has_agent(pid))) {
+                        const struct program_unshared u = describe(pid, s.ours);
 
                         is_unshared(&u);
                 }

@@ -7,20 +7,22 @@
 
 #define PROGRAM_NAME_MAX 64
 
-/* A process that has loaded the driver and not libsublet.so. */
+/* A process that has loaded the driver and not libsublet.so, or that has no thread of ours. */
 struct program_unshared {
         int pid;
         uid_t uid;
         char name[PROGRAM_NAME_MAX];
+        bool loaded;         /* it has loaded libsublet.so, and has no thread of ours */
+        bool musl;           /* it runs on the C library musl */
         bool preloads, ours; /* it began with LD_PRELOAD; libsublet.so was in it */
         char preload[160];   /* what was in it; clean */
 };
 
 /* Looks at each process that this user may look at. Calls has_hidden() for one that has loaded both
  * libsublet.so and a library of hidden_libraries.def, with the name of that library and its
- * purpose; is_unshared() for one that has loaded the driver and not libsublet.so. simulated: the
- * simulated driver of this folder counts, in this session; otherwise only other drivers do. Returns
- * the number of processes that this user may not look at. */
+ * purpose; is_unshared() for a struct program_unshared. simulated: the simulated driver of this
+ * folder counts, in this session; otherwise only other drivers do. Returns the number of processes
+ * that this user may not look at. */
 unsigned programs_look(const char *folder, bool simulated,
                        void (*has_hidden)(int pid, const char *library, const char *what),
                        void (*is_unshared)(const struct program_unshared *u));

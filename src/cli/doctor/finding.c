@@ -1,38 +1,63 @@
-/* finding.c: owns the form of doctor's findings. */
+/* finding.c: owns the findings of doctor, their order and their form. */
 #include "cli/doctor/finding.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/macros.h"
 
-static enum finding worst;
+struct noted {
+        enum finding finding;
+        char *text, *remedy; /* remedy: NULL: there is nothing to do */
+};
 
+static struct noted *all;
+static size_t n_all;
+
+/* Without memory a finding is left out. */
 void print_finding(enum finding finding, const char *format, ...)
 {
-        static const char *const words[] = {"ok", "warn", "FAIL"};
+        struct noted *more = realloc(all, (n_all + 1) * sizeof(*all));
         va_list args;
 
-        worst = MAX(worst, finding);
-        (void)printf("%-5s ", words[finding]);
+        if (!more)
+                return;
+        all = more;
+        all[n_all] = (struct noted){.finding = finding};
         va_start(args, format);
-        (void)vprintf(format, args);
+        if (vasprintf(&all[n_all].text, format, args) >= 0)
+                n_all++;
         va_end(args);
-        (void)putchar('\n');
 }
 
 void print_remedy(const char *format, ...)
 {
         va_list args;
 
-        (void)printf("      -> ");
         va_start(args, format);
-        (void)vprintf(format, args);
+        if (n_all > 0 && vasprintf(&all[n_all - 1].remedy, format, args) < 0)
+                all[n_all - 1].remedy = NULL;
         va_end(args);
-        (void)putchar('\n');
 }
 
 enum finding finding_worst(void)
 {
+        enum finding worst = OK;
+
+        for (size_t i = 0; i < n_all; i++)
+                worst = MAX(worst, all[i].finding);
         return worst;
+}
+
+void findings_print(void)
+{
+        static const char *const words[] = {"ok", "warn", "FAIL"};
+
+        for (int finding = FAIL; finding >= OK; finding--)
+                for (size_t i = 0; i < n_all; i++)
+                        if ((int)all[i].finding == finding)
+                                (void)printf("%-5s %s%s%s\n", words[finding], all[i].text,
+                                             all[i].remedy ? " -> " : "",
+                                             all[i].remedy ? all[i].remedy : "");
 }

@@ -1,12 +1,16 @@
-/* finding.h: how doctor says what it found, and what to do about it. */
+/* finding.h: what doctor found, and what to do about it. Findings are collected, because the worst
+ * one stands in the first line. */
 #pragma once
 
 enum finding { OK, WARN, FAIL };
 
-/* Prints a finding on a line of its own. */
+/* Notes a finding. */
 void print_finding(enum finding finding, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
-/* Prints what to do about the finding before. */
+/* Notes what to do about the finding before. */
 void print_remedy(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Returns the worst finding so far. */
 enum finding finding_worst(void);
+/* Prints each finding with its remedy as one line: the worst ones first, and of equal ones the one
+ * that was noted first. */
+void findings_print(void);
