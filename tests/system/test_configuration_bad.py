@@ -276,7 +276,7 @@ def test_doctor_reads_the_file_where_no_daemon_runs(world):
     assert world.sublet("doctor", "--sim").returncode == 0
     write(own, BAD)
     done = world.sublet("doctor", "--sim")
-    lines = done.stdout.splitlines()
-    at = next(i for i, line in enumerate(lines) if f'{own}:3: unknown key "quantm"' in line)
-    assert done.returncode == 1 and lines[at].startswith("FAIL") and "correct it" in lines[at + 1], done.stdout
+    first = done.stdout.splitlines()[0]
+    assert done.returncode == 1 and first.startswith("FAIL") and f'{own}:3: unknown key "quantm"' in first and "correct it" in first, \
+        done.stdout
     assert not os.path.exists(os.path.join(world.dir, "client.sock")), "no daemon was started"
