@@ -112,7 +112,7 @@ def test_a_gpu_that_is_not_there_is_named_beside_those_that_are(four):
         assert f"'{wrong.split(',')[-1]}' names no GPU" in said
         assert all(f"{n} ({uuid})" in said for n, uuid in enumerate(uuids(four)))
     assert "'GPU-' names more than one GPU" in refused(four, "GPU-")
-    assert "not ''" in refused(four, "")
+    assert "--gpu needs auto|N|UUID" in refused(four, "")
 
 
 def test_auto_chooses_among_the_visible_gpus(four):

@@ -265,6 +265,6 @@ def test_wrong_options_are_refused(world):
     for options, said in ((("--kernels", "0"), "from 1 to 900, not '0'"), (("--partners", "x"), "not 'x'"),
                           (("--within", "3"), "there are 2 jobs"), (("--within", "/no/such"), "'/no/such'"),
                           (("--ways", "sharde"), "not 'sharde'"), (("--seconds", "0"), "not '0'"), (("--jobs", "no-such"), "'no-such'"),
-                          (("--limit", "soon"), "not 'soon'"), (("more",), "not 'more'"), (("--torch",), "leave out --torch")):
+                          (("--limit", "soon"), "not 'soon'"), (("more",), 'unknown argument "more"'), (("--torch",), "leave out --torch")):
         done = start(world, world.path("pairs.jsonl"), *options)
         assert done.wait() == 2 and said in done.err(), done.report()

@@ -842,8 +842,8 @@ def test_a_pod_that_starts_mps_for_itself_leaves_the_gpu_to_others(make_node, ap
 
 @pytest.mark.parametrize("args, text", [
     (["--place", "here"], '--place: malformed value "here"'),
-    (["--devices-per-gpu", "0"], "--devices-per-gpu: malformed"),
-    (["--devices-per-gpu", "1001"], "--devices-per-gpu: malformed"),
+    (["--devices-per-gpu", "0"], "--devices-per-gpu is a number from 1 to 1000, not '0'"),
+    (["--devices-per-gpu", "1001"], "--devices-per-gpu is a number from 1 to 1000, not '1001'"),
     (["--minimum-most", "96%"], "--minimum-most: malformed"),
     (["--weight-most", "0"], "--weight-most: malformed"),
     (["--dir", "relative"], "--dir: malformed"),

@@ -73,11 +73,15 @@ static void find_segments(const char *session, struct wanted *w)
         globfree(&found);
 }
 
-/* True if this line maps such memory. The process that has made it sees it by another name. */
-static bool maps_segment(const char *line, const struct wanted *w)
+/* True if this line shows that the process works on a GPU: each context maps this device. libcuda
+ * alone shows nothing, because NVML loads it into monitors and subletd, too (580.159.04). With the
+ * simulator: the memory of its session, whose maker sees it by another name. */
+static bool maps_device(const char *line, const struct wanted *w)
 {
         unsigned long long inode;
 
+        if (!w->simulated)
+                return strstr(line, "/dev/nvidia-uvm") != NULL;
         if (!w->n || !strstr(line, SEGMENTS) || sscanf(line, "%*s %*s %*s %*s %llu", &inode) != 1)
                 return false;
         for (unsigned i = 0; i < w->n; i++)
@@ -89,14 +93,14 @@ static bool maps_segment(const char *line, const struct wanted *w)
 /* What /proc/PID/maps shows of a process. */
 struct seen {
         bool refused; /* this user may not look */
-        bool ours, driver, session;
+        bool ours, driver, device;
         int hidden; /* index in hidden[]; -1: none */
 };
 
 static struct seen look_at(int pid, const struct wanted *w)
 {
         _cleanup_fclose_ FILE *file = NULL;
-        struct seen s = {.hidden = -1, .session = !w->simulated};
+        struct seen s = {.hidden = -1};
         char path[64], line[4352];
 
         (void)snprintf(path, sizeof(path), "/proc/%d/maps", pid);
@@ -105,7 +109,7 @@ static struct seen look_at(int pid, const struct wanted *w)
         while (file && fgets(line, sizeof(line), file)) {
                 s.ours = s.ours || maps(line, "libsublet");
                 s.driver = s.driver || maps_driver(line, w);
-                s.session = s.session || maps_segment(line, w);
+                s.device = s.device || maps_device(line, w);
                 for (int i = 0; s.hidden < 0 && i < (int)ARRAY_SIZE(hidden); i++)
                         if (maps(line, hidden[i].name))
                                 s.hidden = i;
@@ -230,7 +234,7 @@ unsigned programs_look(const char *folder, bool simulated,
                 refused += s.refused;
                 if (s.ours && s.hidden >= 0)
                         has_hidden(pid, hidden[s.hidden].name, hidden[s.hidden].what);
-                if (s.driver && s.session && (!s.ours || !has_agent(pid))) {
+                if (s.driver && s.device && (!s.ours || !has_agent(pid))) {
                         const struct program_unshared u = describe(pid, s.ours);
 
                         is_unshared(&u);
