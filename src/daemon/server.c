@@ -423,8 +423,8 @@ static int server_open(struct server *s)
         if (r == 0)
                 looks_sample(s);
         if (r == 0 && peer_daemons_open(s) < 0)
-                log_info("no socket for other daemons on these cards: they are not told what "
-                         "programs wait for");
+                log_info("no socket for other daemons on these cards: they do not learn that "
+                         "programs of this one wait for room");
         if (r == 0 && s->config->metrics[0])
                 serve_metrics(s);
         return r;

@@ -82,7 +82,7 @@ static void start_mps(struct pairs_running *r)
         if (result == 0)
                 return;
         r->ways[WAY_SHARED] = false;
-        (void)cli_fail(0, "MPS does not start (%s): no pairs are measured under shared",
+        (void)cli_fail(0, "MPS does not start (%s): pairs of the way shared are not measured",
                        result == -ENOENT ? "there is no " MPS_CONTROL : strerror(-result));
 }
 

@@ -549,7 +549,8 @@ static void step_begins(void) UNLOCKS(core_lock)
                 profile.timed = false; /* a sample that ends later would include more steps */
                 if (quiesce_capturing() || core_passive())
                         return;
-                log_warning("no profile: the program's work waits for what it does later");
+                log_warning("no profile is made: work of the program ends only after work that it "
+                            "submits later, so its steps cannot be timed");
                 end();
                 return;
         }
