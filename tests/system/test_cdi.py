@@ -196,9 +196,10 @@ class ManifestNode:
         (config,) = (d["data"] for d in documents if d["kind"] == "ConfigMap")
         # Where paths of the node lie here. The simulated NVML is the node's.
         self.paths = {"/run/sublet": world.dir, "/var/lib/sublet": world.path("library"),
+                      "/var/lib/subletd": world.path("state"),
                       "/var/lib/kubelet/device-plugins": self.kubelet.folder,
                       "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": os.path.join(BUILD, "sim", "libnvidia-ml.so.1")}
-        for folder in (world.dir, world.path("library"), world.path("config")):
+        for folder in (world.dir, world.path("library"), world.path("state"), world.path("config")):
             os.makedirs(folder, mode=0o755)
         for name, text in config.items():
             with open(os.path.join(world.path("config"), name), "w", encoding="utf-8") as f:
