@@ -117,7 +117,7 @@ def test_a_program_that_runs_runs_on_and_one_that_comes_waits(world, main):  # n
     write(main, GOOD)
     reload_ok(world)
     q.ok()
-    assert p.pid in world.clients()
+    wait_for(lambda: p.pid in world.clients(), GENEROUS_S, "the first program to come back")
     p.finish()
 
 
