@@ -86,9 +86,7 @@ enum owner_says owner_requires(void)
         while (text && n < FILE_MOST && (got = syscall(SYS_read, fd, text + n, FILE_MOST - n)) > 0)
                 n += (size_t)got;
         (void)syscall(SYS_close, fd);
-        if (!text)
-                return OWNER_SAYS_NO;
-        if (!owner_text_requires(text, n))
+        if (!text || !owner_text_requires(text, n))
                 return OWNER_SAYS_NO;
         if (st.st_uid == 0 && !(st.st_mode & (S_IWGRP | S_IWOTH)))
                 return OWNER_SAYS_YES;

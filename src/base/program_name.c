@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/text.h"
 
 static const char *base_name(const char *path)
@@ -51,7 +52,7 @@ static bool is_shell(const char *name)
 {
         static const char *const shells[] = {"sh", "bash", "dash", "zsh", "ksh"};
 
-        for (size_t i = 0; i < sizeof(shells) / sizeof(*shells); i++)
+        for (size_t i = 0; i < ARRAY_SIZE(shells); i++)
                 if (strcmp(name, shells[i]) == 0)
                         return true;
         return false;

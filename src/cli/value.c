@@ -1,9 +1,7 @@
 /* value.c: owns the check of a setting's value. */
 #include "cli/value.h"
 
-#include <ctype.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "base/shares.h"
 #include "base/units.h"
@@ -14,10 +12,9 @@
 
 static int check_ranks(const char *text)
 {
-        char *end;
-        long n = strtol(text, &end, 10);
+        uint64_t n;
 
-        return isdigit((unsigned char)text[0]) && !*end && n >= 1 && n <= RANKS_MAX;
+        return units_parse_count(text, &n) == 0 && n >= 1 && n <= RANKS_MAX;
 }
 
 static int check_size(const char *text)

@@ -31,7 +31,8 @@ typedef struct {
         unsigned int gpu, memory;
 } nvmlUtilization_t;
 
-/* Of _v2 and _v3 of the calls. The first version ends after usedGpuMemory. */
+/* What the calls write whose names end in _v2 and _v3. The first calls write no more than
+ * usedGpuMemory. */
 typedef struct {
         unsigned int pid;
         unsigned long long usedGpuMemory;

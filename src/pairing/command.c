@@ -124,7 +124,7 @@ static int tell_apart(struct command_input *in, char **paths)
                         continue;
                 if (!is_ambiguous(in, paths, i, base_name))
                         file = base_name(file);
-                /* Of long names and long paths the ends tell more. */
+                /* Long names and long paths mostly differ at their ends. */
                 if (strlen(file) > JOB_NAME_MAX / 2)
                         file += strlen(file) - JOB_NAME_MAX / 2;
                 rest = strlen(file) + strlen(" ()") + 1;

@@ -148,9 +148,9 @@ def test_another_release_in_the_middle_of_a_hand_off_lets_both_programs_end(faul
 def test_a_program_that_requires_a_daemon_waits_for_its_own_release(faults):
     world = faults(SIMCUDA_BUS="40MB/s")
     programs = [world.fill(seed, "24MiB") for seed in ("1", "2")]
-    with replaced_by_another_release(world, programs, lambda: in_the_middle(world), "a hand-off", "waits for one of its own"):
+    with replaced_by_another_release(world, programs, lambda: in_the_middle(world), "a hand-off", "waits for a daemon of its own release"):
         pass
     world.daemon_up()
     world.go_on(programs)
-    assert all(p.err().count("waits for one of its own") == 1 for p in programs)
+    assert all(p.err().count("waits for a daemon of its own release") == 1 for p in programs)
     world.end(programs)

@@ -42,7 +42,7 @@ SOURCES = (
     ("src/slurm", r"(?<!void )say\(\s*"),
     ("src/slurm/jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
     ("src/slurm/wishes.c", r"snprintf\(\s*error,\s*WISHES_ERROR_MAX,\s*"),
-    ("src/cli", r"print_finding\(\s*(?:WARN|FAIL),\s*"),
+    ("src/cli", r"finding_add\(\s*(?:WARN|FAIL),\s*"),
 )
 
 # A string literal, or a macro or conversion between two literals.

@@ -43,26 +43,25 @@ static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
 
         if (gpu->vmm == 0) {
-                print_finding(FAIL, "GPU %d, %s, has no virtual memory management", i, gpu->name);
-                print_remedy(
+                finding_add(FAIL, "GPU %d, %s, has no virtual memory management", i, gpu->name);
+                finding_remedy(
                         "sublet needs it to move memory; programs there run as without sublet");
         } else if (gpu->used_bytes != DRIVER_UNKNOWN) {
-                print_finding(OK, "GPU %d, %s, %s, %s in use", i, gpu->name,
-                              units_format_size(gpu->total_bytes, a),
-                              units_format_size(gpu->used_bytes, b));
+                finding_add(OK, "GPU %d, %s, %s, %s in use", i, gpu->name,
+                            units_format_size(gpu->total_bytes, a),
+                            units_format_size(gpu->used_bytes, b));
         } else {
-                print_finding(OK, "GPU %d, %s, %s", i, gpu->name,
-                              units_format_size(gpu->total_bytes, a));
+                finding_add(OK, "GPU %d, %s, %s", i, gpu->name,
+                            units_format_size(gpu->total_bytes, a));
         }
         if (gpu->compute_mode == 3 || gpu->compute_mode == 1) {
-                print_finding(FAIL, "GPU %d is in exclusive compute mode: one process at a time",
-                              i);
-                print_remedy("sudo nvidia-smi -i %d -c DEFAULT (MPS uses this mode; sublet does "
-                             "not need MPS)",
-                             i);
+                finding_add(FAIL, "GPU %d is in exclusive compute mode: one process at a time", i);
+                finding_remedy("sudo nvidia-smi -i %d -c DEFAULT (MPS uses this mode; sublet does "
+                               "not need MPS)",
+                               i);
         } else if (gpu->compute_mode == 2) {
-                print_finding(FAIL, "GPU %d is in prohibited compute mode: no process at all", i);
-                print_remedy("sudo nvidia-smi -i %d -c DEFAULT", i);
+                finding_add(FAIL, "GPU %d is in prohibited compute mode: no process at all", i);
+                finding_remedy("sudo nvidia-smi -i %d -c DEFAULT", i);
         }
         return gpu->vmm != 0 && gpu->compute_mode != 2;
 }
@@ -95,11 +94,11 @@ static void look_at_mps(void)
 
         if (!pid)
                 return;
-        print_finding(WARN,
-                      "MPS runs here (process %d, %s): a fault in one program can end all that go "
-                      "through it",
-                      pid, dir);
-        print_remedy(
+        finding_add(WARN,
+                    "MPS runs here (process %d, %s): a fault in one program can end all that go "
+                    "through it",
+                    pid, dir);
+        finding_remedy(
                 "nothing, if that is wanted; else echo quit | nvidia-cuda-mps-control, or start "
                 "programs with CUDA_MPS_PIPE_DIRECTORY=/nonexistent");
 }
@@ -144,60 +143,60 @@ static unsigned look_at_driver(bool *simulated, const char *folder)
         int r;
 
         if (*simulated && access(folder, F_OK) < 0) {
-                print_finding(FAIL, "the simulated driver is missing: no %s", folder);
-                print_remedy("build with -DSUBLET_SIM=ON");
+                finding_add(FAIL, "the simulated driver is missing: no %s", folder);
+                finding_remedy("build with -DSUBLET_SIM=ON");
                 return 0;
         }
         r = driver_ask(*simulated ? folder : NULL, &report);
         if (r < 0) {
-                print_finding(FAIL, "cannot ask the driver: %s", strerror(-r));
+                finding_add(FAIL, "cannot ask the driver: %s", strerror(-r));
                 return 0;
         }
         if (report.hung || report.signal) {
-                print_finding(FAIL, "the driver %s when asked for its GPUs%s%s",
-                              report.hung ? "did not answer" : "crashed", report.hung ? "" : ": ",
-                              report.hung ? "" : strsignal(report.signal));
-                print_remedy("see whether nvidia-smi answers, and dmesg for lines with NVRM");
+                finding_add(FAIL, "the driver %s when asked for its GPUs%s%s",
+                            report.hung ? "did not answer" : "crashed", report.hung ? "" : ": ",
+                            report.hung ? "" : strsignal(report.signal));
+                finding_remedy("see whether nvidia-smi answers, and dmesg for lines with NVRM");
                 return 0;
         }
         if (report.stage == DRIVER_NOT_FOUND) {
-                print_finding(FAIL, "no NVIDIA driver: %s", report.reason);
-                print_remedy("install the driver of your GPU; without one try sublet demo and "
-                             "sublet run --sim");
+                finding_add(FAIL, "no NVIDIA driver: %s", report.reason);
+                finding_remedy("install the driver of your GPU; without one try sublet demo and "
+                               "sublet run --sim");
                 return 0;
         }
         if (report.stage == DRIVER_NOT_STARTED) {
-                print_finding(FAIL, "the driver does not start: cuInit answers error %d, %s",
-                              report.result, report.reason);
-                print_remedy("%s", why_not_started(report.result));
+                finding_add(FAIL, "the driver does not start: cuInit answers error %d, %s",
+                            report.result, report.reason);
+                finding_remedy("%s", why_not_started(report.result));
                 return 0;
         }
         *simulated = is_in(report.library, folder);
-        print_finding(report.n_gpus > 0 ? OK : FAIL, "%s for CUDA %d.%d, %d GPU%s",
-                      *simulated ? "simulated driver" : "NVIDIA driver", report.version / 1000,
-                      report.version % 1000 / 10, report.n_gpus, report.n_gpus == 1 ? "" : "s");
+        finding_add(report.n_gpus > 0 ? OK : FAIL, "%s for CUDA %d.%d, %d GPU%s",
+                    *simulated ? "simulated driver" : "NVIDIA driver", report.version / 1000,
+                    report.version % 1000 / 10, report.n_gpus, report.n_gpus == 1 ? "" : "s");
         if (report.n_gpus == 0)
-                print_remedy("see CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one");
+                finding_remedy("see CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one");
         for (int i = 0; i < report.n_gpus; i++)
                 usable |= judge_gpu(i, &report.gpus[i]) << i;
         if (report.symbols.unknown > 0)
-                print_finding(OK,
-                              "of the driver's %u functions this release does not know %u, and "
-                              "leaves them alone: %s",
-                              report.symbols.all, report.symbols.unknown, report.symbols.names);
+                finding_add(OK,
+                            "of the driver's %u functions this release does not know %u, and "
+                            "leaves them alone: %s",
+                            report.symbols.all, report.symbols.unknown, report.symbols.names);
         if (report.symbols.undecided > 0) {
-                print_finding(WARN,
-                              "%u functions of the driver are newer versions of what sublet "
-                              "catches; programs that look them up do not find them: %s",
-                              report.symbols.undecided, report.symbols.versions);
-                print_remedy("install a newer release of sublet if a program needs them");
+                finding_add(WARN,
+                            "%u functions of the driver are newer versions of what sublet "
+                            "catches; programs that look them up do not find them: %s",
+                            report.symbols.undecided, report.symbols.versions);
+                finding_remedy("install a newer release of sublet if a program needs them");
         }
         if (report.nvml) {
-                print_finding(OK, "NVML answers");
+                finding_add(OK, "NVML answers");
         } else {
-                print_finding(WARN, "NVML (libnvidia-ml.so.1) does not answer: the memory of "
-                                    "programs outside sublet is not seen");
-                print_remedy("install the package of your driver that carries nvidia-smi");
+                finding_add(WARN, "NVML (libnvidia-ml.so.1) does not answer: the memory of "
+                                  "programs outside sublet is not seen");
+                finding_remedy("install the package of your driver that carries nvidia-smi");
         }
         return usable;
 }
@@ -218,28 +217,27 @@ static bool look_at_parts(char ret_library[static PATH_MAX])
         bool ok = false;
 
         if (parts_find(PART_LIBRARY, ret_library) < 0) {
-                print_finding(FAIL, "the preload library is missing: no %s", ret_library);
-                print_remedy("build it, or install sublet again");
+                finding_add(FAIL, "the preload library is missing: no %s", ret_library);
+                finding_remedy("build it, or install sublet again");
         } else if (!realpath("/proc/self/exe", self) ||
                    ask_version(self, ret_library, said, sizeof(said)) < 0 ||
                    strcmp(said, "sublet " SUBLET_VERSION) != 0) {
-                print_finding(FAIL, "%s cannot be preloaded: %s", ret_library, said);
-                print_remedy("build it for this machine; programs of another architecture cannot "
-                             "use it");
+                finding_add(FAIL, "%s cannot be preloaded: %s", ret_library, said);
+                finding_remedy("build it for this machine; programs of another architecture cannot "
+                               "use it");
         } else {
-                print_finding(OK, "%s can be preloaded", ret_library);
+                finding_add(OK, "%s can be preloaded", ret_library);
                 ok = true;
         }
         if (parts_find(PART_DAEMON, path) < 0) {
-                print_finding(FAIL, "the daemon is missing: no %s", path);
-                print_remedy("build it, or install sublet again");
+                finding_add(FAIL, "the daemon is missing: no %s", path);
+                finding_remedy("build it, or install sublet again");
         } else if (ask_version(path, NULL, said, sizeof(said)) < 0 ||
                    strcmp(said, "subletd " SUBLET_VERSION) != 0) {
-                print_finding(FAIL, "%s is not of this release (%s): %s", path, SUBLET_VERSION,
-                              said);
-                print_remedy("build or install both from one tree");
+                finding_add(FAIL, "%s is not of this release (%s): %s", path, SUBLET_VERSION, said);
+                finding_remedy("build or install both from one tree");
         } else {
-                print_finding(OK, "%s is of this release (%s)", path, SUBLET_VERSION);
+                finding_add(OK, "%s is of this release (%s)", path, SUBLET_VERSION);
         }
         return ok;
 }
@@ -288,43 +286,43 @@ static void judge_freeze(int gpu, const struct freeze_tried *t)
         bool untold = t->result == -EBUSY;
 
         if (t->result == 0 && a->known == FREEZE_FAILS) {
-                print_finding(OK,
-                              "programs on GPU %d can be frozen again (driver %s): it works now; "
-                              "before, %s",
-                              gpu, a->driver, a->known_why);
+                finding_add(OK,
+                            "programs on GPU %d can be frozen again (driver %s): it works now; "
+                            "before, %s",
+                            gpu, a->driver, a->known_why);
         } else if (t->result == 0) {
-                print_finding(OK,
-                              "programs on GPU %d can be frozen (driver %s): to be paused, and "
-                              "to give way at once",
-                              gpu, a->driver);
+                finding_add(OK,
+                            "programs on GPU %d can be frozen (driver %s): to be paused, and "
+                            "to give way at once",
+                            gpu, a->driver);
         } else if (untold && a->known == FREEZE_WORKS) {
-                print_finding(OK,
-                              "programs on GPU %d can be frozen (driver %s), as was found before; "
-                              "now it is too busy to try",
-                              gpu, a->driver);
+                finding_add(OK,
+                            "programs on GPU %d can be frozen (driver %s), as was found before; "
+                            "now it is too busy to try",
+                            gpu, a->driver);
         } else {
-                print_finding(WARN, "programs on GPU %d are not frozen: %s%s%s%s", gpu,
-                              untold && a->known == FREEZE_FAILS ? a->known_why : a->why,
-                              a->driver[0] ? " (driver " : "", a->driver, a->driver[0] ? ")" : "");
-                print_remedy("%s", freeze_remedy(t->result));
+                finding_add(WARN, "programs on GPU %d are not frozen: %s%s%s%s", gpu,
+                            untold && a->known == FREEZE_FAILS ? a->known_why : a->why,
+                            a->driver[0] ? " (driver " : "", a->driver, a->driver[0] ? ")" : "");
+                finding_remedy("%s", freeze_remedy(t->result));
         }
 }
 
 static void judge_no_context(int gpu, const struct freeze_tried *t)
 {
         if (t->result == 2) { /* CUDA_ERROR_OUT_OF_MEMORY */
-                print_finding(WARN,
-                              "whether programs on GPU %d can be frozen is not known: it has no "
-                              "room to try",
-                              gpu);
-                print_remedy("run sublet doctor again when memory of the GPU is free");
+                finding_add(WARN,
+                            "whether programs on GPU %d can be frozen is not known: it has no "
+                            "room to try",
+                            gpu);
+                finding_remedy("run sublet doctor again when memory of the GPU is free");
                 return;
         }
-        print_finding(WARN,
-                      "whether programs on GPU %d can be frozen is not known: no context can be "
-                      "made there (error %d, %s)",
-                      gpu, t->result, t->name);
-        print_remedy("run sublet doctor again when programs can use it");
+        finding_add(WARN,
+                    "whether programs on GPU %d can be frozen is not known: no context can be "
+                    "made there (error %d, %s)",
+                    gpu, t->result, t->name);
+        finding_remedy("run sublet doctor again when programs can use it");
 }
 
 static void judge_no_answer(int gpu, const struct freeze_report *r)
@@ -332,21 +330,21 @@ static void judge_no_answer(int gpu, const struct freeze_report *r)
         const char *when = r->gpus[gpu].stage == FREEZE_TRYING ? "it was tried" : "it was begun";
 
         if (r->hung)
-                print_finding(WARN,
-                              "programs on GPU %d are not to be frozen: the driver did not answer "
-                              "when %s",
-                              gpu, when);
+                finding_add(WARN,
+                            "programs on GPU %d are not to be frozen: the driver did not answer "
+                            "when %s",
+                            gpu, when);
         else if (r->signal)
-                print_finding(WARN,
-                              "programs on GPU %d are not to be frozen: the process ended when %s: "
-                              "%s",
-                              gpu, when, strsignal(r->signal));
+                finding_add(WARN,
+                            "programs on GPU %d are not to be frozen: the process ended when %s: "
+                            "%s",
+                            gpu, when, strsignal(r->signal));
         else
-                print_finding(WARN,
-                              "whether programs on GPU %d can be frozen is not known: the process "
-                              "that was to try ended when %s",
-                              gpu, when);
-        print_remedy("set SUBLET_FREEZE=off for programs, and see dmesg for lines with NVRM");
+                finding_add(WARN,
+                            "whether programs on GPU %d can be frozen is not known: the process "
+                            "that was to try ended when %s",
+                            gpu, when);
+        finding_remedy("set SUBLET_FREEZE=off for programs, and see dmesg for lines with NVRM");
 }
 
 static void look_at_freezing(const char *library, const char *folder, unsigned gpus)
@@ -358,26 +356,25 @@ static void look_at_freezing(const char *library, const char *folder, unsigned g
         if (!gpus)
                 return;
         if (!library) {
-                print_finding(WARN, "no program is frozen without the preload library");
-                print_remedy("mend that first");
+                finding_add(WARN, "no program is frozen without the preload library");
+                finding_remedy("mend that first");
                 return;
         }
         if (set && strcmp(set, "off") == 0) {
-                print_finding(WARN, "programs started here are not frozen: SUBLET_FREEZE is off");
-                print_remedy("unset SUBLET_FREEZE");
+                finding_add(WARN, "programs started here are not frozen: SUBLET_FREEZE is off");
+                finding_remedy("unset SUBLET_FREEZE");
                 return;
         }
         if (profiler && *profiler) {
-                print_finding(WARN, "programs started here are not frozen: a profiler is attached "
-                                    "to them (CUDA_INJECTION64_PATH)");
-                print_remedy("start sublet outside of the profiler");
+                finding_add(WARN, "programs started here are not frozen: a profiler is attached "
+                                  "to them (CUDA_INJECTION64_PATH)");
+                finding_remedy("start sublet outside of the profiler");
                 return;
         }
         r = freeze_ask(library, folder, gpus, &report);
         if (r < 0) {
-                print_finding(WARN, "whether programs can be frozen is not known: %s",
-                              strerror(-r));
-                print_remedy("run sublet doctor again");
+                finding_add(WARN, "whether programs can be frozen is not known: %s", strerror(-r));
+                finding_remedy("run sublet doctor again");
                 return;
         }
         for (int i = 0; i < DRIVER_GPUS_MAX; i++) {
@@ -401,14 +398,14 @@ static void look_at_runtime_dir(void)
 
         (void)paths_private_dir(&in, "", place, sizeof(place));
         if (!runtime || !runtime[0]) {
-                print_finding(OK, "no XDG_RUNTIME_DIR; %s is used instead", place);
+                finding_add(OK, "no XDG_RUNTIME_DIR; %s is used instead", place);
         } else if (runtime[0] != '/' || stat(runtime, &st) < 0) {
-                print_finding(OK, "XDG_RUNTIME_DIR=%s cannot be used; %s is used instead", runtime,
-                              place);
+                finding_add(OK, "XDG_RUNTIME_DIR=%s cannot be used; %s is used instead", runtime,
+                            place);
         } else if (!S_ISDIR(st.st_mode) || st.st_uid != getuid()) {
-                print_finding(WARN, "XDG_RUNTIME_DIR=%s is not a directory of yours and not used",
-                              runtime);
-                print_remedy("unset it, or log in as the user that it belongs to");
+                finding_add(WARN, "XDG_RUNTIME_DIR=%s is not a directory of yours and not used",
+                            runtime);
+                finding_remedy("unset it, or log in as the user that it belongs to");
         }
 }
 
@@ -428,11 +425,11 @@ static const char *who_requires(void)
         case OWNER_SAYS_YES:
                 return OWNER_REQUIRES;
         case OWNER_IN_DOUBT:
-                print_finding(WARN,
-                              "%s: `require` does not hold, because others than root may write "
-                              "the file",
-                              OWNER_FILE);
-                print_remedy("chown root, chmod go-w");
+                finding_add(WARN,
+                            "%s: `require` does not hold, because others than root may write "
+                            "the file",
+                            OWNER_FILE);
+                finding_remedy("chown root, chmod go-w");
                 break;
         case OWNER_NOT_KNOWN:
         case OWNER_SAYS_NO:
@@ -447,34 +444,33 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind, bo
                                 const char *requires)
 {
         if (on_demand) {
-                print_finding(OK, "no daemon runs in %s; the first program starts one", dir);
+                finding_add(OK, "no daemon runs in %s; the first program starts one", dir);
         } else if (r == -EACCES) {
-                print_finding(FAIL,
-                              "the daemon in %s does not let you in: it is another user's, or of "
-                              "a group that you are not in",
-                              dir);
-                print_remedy("ask its administrator; until then programs %s",
-                             requires ? "wait" : "run without sharing");
+                finding_add(FAIL,
+                            "the daemon in %s does not let you in: it is another user's, or of "
+                            "a group that you are not in",
+                            dir);
+                finding_remedy("ask its administrator; until then programs %s",
+                               requires ? "wait" : "run without sharing");
         } else {
                 if (requires)
-                        print_finding(FAIL,
-                                      "no daemon answers in %s (%s): programs wait until one does, "
-                                      "because %s",
-                                      dir, strerror(-r), requires);
+                        finding_add(FAIL,
+                                    "no daemon answers in %s (%s): programs wait until one does, "
+                                    "because %s",
+                                    dir, strerror(-r), requires);
                 else if (kind == PATHS_SYSTEM)
-                        print_finding(
-                                FAIL,
-                                "no daemon answers in %s (%s): programs wait 5 s for it, then "
-                                "run without sharing",
-                                dir, strerror(-r));
+                        finding_add(FAIL,
+                                    "no daemon answers in %s (%s): programs wait 5 s for it, then "
+                                    "run without sharing",
+                                    dir, strerror(-r));
                 else
-                        print_finding(FAIL,
-                                      "no daemon answers in %s (%s): programs run without sharing",
-                                      dir, strerror(-r));
+                        finding_add(FAIL,
+                                    "no daemon answers in %s (%s): programs run without sharing",
+                                    dir, strerror(-r));
                 if (kind == PATHS_SYSTEM)
-                        print_remedy(PATHS_SYSTEM_REMEDY);
+                        finding_remedy(PATHS_SYSTEM_REMEDY);
                 else
-                        print_remedy("start one: subletd --dir %s", dir);
+                        finding_remedy("start one: subletd --dir %s", dir);
         }
 }
 
@@ -485,16 +481,16 @@ static void judge_limit(const char *dir, const char *most)
         if (!most || strcmp(most, "move") == 0)
                 return;
         if (strcmp(most, "off") == 0)
-                print_finding(WARN,
-                              "programs under the daemon in %s are not frozen: its configuration "
-                              "says freeze = off",
-                              dir);
+                finding_add(WARN,
+                            "programs under the daemon in %s are not frozen: its configuration "
+                            "says freeze = off",
+                            dir);
         else
-                print_finding(WARN,
-                              "programs under the daemon in %s can be paused, and are not frozen "
-                              "to give way: its configuration says freeze = %s",
-                              dir, most);
-        print_remedy("take the line out of its configuration and start the daemon again");
+                finding_add(WARN,
+                            "programs under the daemon in %s can be paused, and are not frozen "
+                            "to give way: its configuration says freeze = %s",
+                            dir, most);
+        finding_remedy("take the line out of its configuration and start the daemon again");
 }
 
 /* Reports the daemons of this user beside the one in dir. */
@@ -509,24 +505,22 @@ static void look_at_others(const struct target *target, const char *dir, enum pa
                 const struct private_place *p = &places[i];
 
                 if (p->elsewhere) {
-                        print_finding(
-                                WARN,
-                                "your process %d is in another mount namespace (a container?) "
-                                "and under a daemon in %s there: programs here take no "
-                                "turns with it",
-                                p->pid, p->dir);
-                        print_remedy("let the machine have one daemon (sudo subletd), and mount "
-                                     "its socket there: docs/install.md, Containers");
+                        finding_add(WARN,
+                                    "your process %d is in another mount namespace (a container?) "
+                                    "and under a daemon in %s there: programs here take no "
+                                    "turns with it",
+                                    p->pid, p->dir);
+                        finding_remedy("let the machine have one daemon (sudo subletd), and mount "
+                                       "its socket there: docs/install.md, Containers");
                 } else if (p->error == 0 && strcmp(p->dir, dir) != 0) {
-                        print_finding(
-                                WARN,
-                                "your programs are under two daemons: those in %s and those in "
-                                "%s take no turns, and lack each other's memory",
-                                p->dir, dir);
+                        finding_add(WARN,
+                                    "your programs are under two daemons: those in %s and those in "
+                                    "%s take no turns, and lack each other's memory",
+                                    p->dir, dir);
                         if (p->named || kind == PATHS_NAMED)
-                                print_remedy(PLACES_ONE);
+                                finding_remedy(PLACES_ONE);
                         else
-                                print_remedy(PLACES_JOIN, p->dir);
+                                finding_remedy(PLACES_JOIN, p->dir);
                 }
         }
 }
@@ -543,24 +537,24 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
         int r;
 
         if (target_dir(target, dir, &kind) != CLI_OK) {
-                print_finding(FAIL, "the daemon's directory cannot be used");
-                print_remedy("choose another one; a line in stderr says why");
+                finding_add(FAIL, "the daemon's directory cannot be used");
+                finding_remedy("choose another one; a line in stderr says why");
                 return NULL;
         }
         r = paths_check_private(dir, getuid());
         if (kind == PATHS_PRIVATE && r < 0 && r != -ENOENT) {
-                print_finding(FAIL, "%s is not a directory that only you can enter (%s)", dir,
-                              r == -EPERM ? "somebody else owns it" : strerror(-r));
-                print_remedy("%s", r == -EACCES ? "chmod 700 it"
-                                                : "remove it, or set SUBLET_DIR to another one");
+                finding_add(FAIL, "%s is not a directory that only you can enter (%s)", dir,
+                            r == -EPERM ? "somebody else owns it" : strerror(-r));
+                finding_remedy("%s", r == -EACCES ? "chmod 700 it"
+                                                  : "remove it, or set SUBLET_DIR to another one");
                 return NULL;
         }
         on_demand = kind == PATHS_PRIVATE ||
                     (kind == PATHS_NAMED && (r == 0 || (r == -ENOENT && !target->daemon)));
-        print_finding(OK, "the daemon's directory is %s (%s)", dir, kind_name(kind));
+        finding_add(OK, "the daemon's directory is %s (%s)", dir, kind_name(kind));
         if (kind == PATHS_PRIVATE && !target->simulated)
-                print_finding(OK, "to take turns with other users, share one daemon: subletd as "
-                                  "root, or subletd --shared and SUBLET_DIR");
+                finding_add(OK, "to take turns with other users, share one daemon: subletd as "
+                                "root, or subletd --shared and SUBLET_DIR");
         order = json_pack("{ss}", "order", "status");
         r = ask_daemon(dir, kind, order, &answer);
         json_decref(order);
@@ -572,11 +566,11 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
         }
         version = json_string_value(json_object_get(answer, "version"));
         if (version && strcmp(version, SUBLET_VERSION) == 0) {
-                print_finding(OK, "a daemon of this release (%s) runs in %s", version, dir);
+                finding_add(OK, "a daemon of this release (%s) runs in %s", version, dir);
         } else {
-                print_finding(WARN, "the daemon in %s is of release %s, this is %s", dir,
-                              version ? version : "unknown", SUBLET_VERSION);
-                print_remedy("sublet stop; the next program starts a new one");
+                finding_add(WARN, "the daemon in %s is of release %s, this is %s", dir,
+                            version ? version : "unknown", SUBLET_VERSION);
+                finding_remedy("sublet stop; the next program starts a new one");
         }
         *good = configuration_look(dir, kind == PATHS_PRIVATE, answer);
         look_at_others(target, dir, kind);
@@ -635,22 +629,21 @@ static void look_at_host_memory(void)
         struct rlimit locked;
 
         if (available < 0) {
-                print_finding(WARN, "/proc/meminfo does not say how much host memory there is");
+                finding_add(WARN, "/proc/meminfo does not say how much host memory there is");
                 return;
         }
-        print_finding(OK, "host memory available for what does not fit the GPU: %s%s%s",
-                      units_format_size((uint64_t)available, a),
-                      limit >= 0 ? ", the cgroup allows " : "",
-                      limit >= 0 ? units_format_size((uint64_t)limit, b) : "");
+        finding_add(OK, "host memory available for what does not fit the GPU: %s%s%s",
+                    units_format_size((uint64_t)available, a),
+                    limit >= 0 ? ", the cgroup allows " : "",
+                    limit >= 0 ? units_format_size((uint64_t)limit, b) : "");
         if (getrlimit(RLIMIT_AS, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY) {
-                print_finding(WARN,
-                              "address space is limited to %s (ulimit -v); CUDA reserves more",
-                              units_format_size(locked.rlim_cur, a));
-                print_remedy("ulimit -v unlimited");
+                finding_add(WARN, "address space is limited to %s (ulimit -v); CUDA reserves more",
+                            units_format_size(locked.rlim_cur, a));
+                finding_remedy("ulimit -v unlimited");
         }
         if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
-                print_finding(OK, "locked memory is limited to %s (ulimit -l)",
-                              units_format_size(locked.rlim_cur, a));
+                finding_add(OK, "locked memory is limited to %s (ulimit -l)",
+                            units_format_size(locked.rlim_cur, a));
 }
 
 /* If libsublet.so is preloaded into doctor, as after eval "$(sublet env)", restarts doctor without
@@ -681,19 +674,18 @@ static void look_at_variables(void)
                         continue;
                 (void)setting_form(s, form);
                 if (s == SETTING_MEMORY_CAP)
-                        print_finding(FAIL,
-                                      "%s is %s, not '%s': programs started here get an error",
-                                      settings[s].name, form, value);
+                        finding_add(FAIL, "%s is %s, not '%s': programs started here get an error",
+                                    settings[s].name, form, value);
                 else
-                        print_finding(WARN, "%s is %s, not '%s': it has no effect",
-                                      settings[s].name, form, value);
-                print_remedy("correct it, or unset %s", settings[s].name);
+                        finding_add(WARN, "%s is %s, not '%s': it has no effect", settings[s].name,
+                                    form, value);
+                finding_remedy("correct it, or unset %s", settings[s].name);
         }
 
         while (setting_unknown(&at, name)) {
-                print_finding(WARN, "%s is set, and is no variable of sublet", name);
-                print_remedy("did you mean %s? `sublet help variables` lists them",
-                             settings[setting_closest(name, &away)].name);
+                finding_add(WARN, "%s is set, and is no variable of sublet", name);
+                finding_remedy("did you mean %s? `sublet help variables` lists them",
+                               settings[setting_closest(name, &away)].name);
         }
 }
 

@@ -50,17 +50,17 @@ static bool judge_daemon(const json_t *c, const char *wrong)
         if (!state || strcmp(state, "good") == 0)
                 return true;
         if (strcmp(state, "none") == 0)
-                print_finding(FAIL,
-                              "the daemon gives no program a turn, because of its "
-                              "configuration: %s",
-                              error ? error : "it has a mistake");
+                finding_add(FAIL,
+                            "the daemon gives no program a turn, because of its "
+                            "configuration: %s",
+                            error ? error : "it has a mistake");
         else
-                print_finding(WARN,
-                              "the daemon goes on with its last good configuration, because of "
-                              "the present one: %s",
-                              error ? error : "it has a mistake");
-        print_remedy(wrong ? "correct it, then: sublet reload"
-                           : "the files have no mistake now: sublet reload");
+                finding_add(WARN,
+                            "the daemon goes on with its last good configuration, because of "
+                            "the present one: %s",
+                            error ? error : "it has a mistake");
+        finding_remedy(wrong ? "correct it, then: sublet reload"
+                             : "the files have no mistake now: sublet reload");
         return false;
 }
 
@@ -76,13 +76,12 @@ bool configuration_look(const char *dir, bool on_demand, const json_t *status)
         if (!wrong)
                 return good;
         if (!status) {
-                print_finding(FAIL, "the daemon's configuration has a mistake: %s", wrong);
-                print_remedy("correct it: until then a daemon goes on with its last good "
-                             "configuration, and without one no program gets a turn");
+                finding_add(FAIL, "the daemon's configuration has a mistake: %s", wrong);
+                finding_remedy("correct it: until then a daemon goes on with its last good "
+                               "configuration, and without one no program gets a turn");
         } else if (!told || strcmp(told, wrong) != 0) {
-                print_finding(WARN, "the daemon would not take the files as they are now: %s",
-                              wrong);
-                print_remedy("correct them before the next sublet reload");
+                finding_add(WARN, "the daemon would not take the files as they are now: %s", wrong);
+                finding_remedy("correct them before the next sublet reload");
         }
         return false;
 }

@@ -26,12 +26,11 @@ static const char *user_of(uid_t uid, char ret[static USER_MAX])
 /* Reports a process whose memory must stay on the card because of a library that it has loaded. */
 static void judge_hidden(int pid, const char *library, const char *what)
 {
-        print_finding(
-                WARN,
-                "process %d has loaded %s (%s), whose work cannot be awaited: its memory stays "
-                "on the GPU",
-                pid, library, what);
-        print_remedy("programs that do not fit beside it wait until it ends");
+        finding_add(WARN,
+                    "process %d has loaded %s (%s), whose work cannot be awaited: its memory stays "
+                    "on the GPU",
+                    pid, library, what);
+        finding_remedy("programs that do not fit beside it wait until it ends");
 }
 
 static const json_t *now; /* the daemon's status, for judge_unshared() */
@@ -58,45 +57,48 @@ static void judge_unshared(const struct program_unshared *u)
                 /* Without memory it has only asked for the GPUs, and has no thread of ours yet. */
                 if (!is_outside(u->pid))
                         return;
-                print_finding(WARN,
-                              "process %d (%s) of %s has loaded libsublet.so, but could not reach "
-                              "a daemon: it runs without sharing",
-                              u->pid, u->name, user);
-                print_remedy("its stderr names the system call, and the limit or the sandbox that "
-                             "forbids it: raise ulimit -n or -u, or allow the call, and start it "
-                             "again");
+                finding_add(WARN,
+                            "process %d (%s) of %s has loaded libsublet.so, but could not reach "
+                            "a daemon: it runs without sharing",
+                            u->pid, u->name, user);
+                finding_remedy(
+                        "its stderr names the system call, and the limit or the sandbox that "
+                        "forbids it: raise ulimit -n or -u, or allow the call, and start it "
+                        "again");
                 return;
         }
         if (u->musl) {
-                print_finding(WARN,
-                              "process %d (%s) of %s is built for the C library musl, which cannot "
-                              "load libsublet.so: it runs without sharing",
-                              u->pid, u->name, user);
-                print_remedy("use a build for glibc");
+                finding_add(WARN,
+                            "process %d (%s) of %s is built for the C library musl, which cannot "
+                            "load libsublet.so: it runs without sharing",
+                            u->pid, u->name, user);
+                finding_remedy("use a build for glibc");
                 return;
         }
         if (u->ours)
-                print_finding(WARN,
-                              "process %d (%s) of %s was started under sublet and uses the driver "
-                              "without libsublet.so: it runs without sharing",
-                              u->pid, u->name, user);
+                finding_add(WARN,
+                            "process %d (%s) of %s was started under sublet and uses the driver "
+                            "without libsublet.so: it runs without sharing",
+                            u->pid, u->name, user);
         else
-                print_finding(WARN,
-                              "process %d (%s) of %s uses the driver without libsublet.so: it runs "
-                              "without sharing",
-                              u->pid, u->name, user);
+                finding_add(WARN,
+                            "process %d (%s) of %s uses the driver without libsublet.so: it runs "
+                            "without sharing",
+                            u->pid, u->name, user);
         if (u->ours)
-                print_remedy("if its file gives it privileges, start sublet from within, as in "
-                             "'sudo sublet run'; if it is statically linked, use a dynamic build; "
-                             "in a container, libsublet.so must have "
-                             "the same path");
+                finding_remedy(
+                        "if its file gives it privileges, start sublet from within, as in "
+                        "'sudo sublet run'; if it is statically linked, use a dynamic build; "
+                        "in a container, libsublet.so must have "
+                        "the same path");
         else if (u->preloads)
-                print_remedy("its LD_PRELOAD is '%s'; a script that sets it under sublet run must "
-                             "keep what is there: LD_PRELOAD=\"FILE:$LD_PRELOAD\"",
-                             u->preload);
+                finding_remedy(
+                        "its LD_PRELOAD is '%s'; a script that sets it under sublet run must "
+                        "keep what is there: LD_PRELOAD=\"FILE:$LD_PRELOAD\"",
+                        u->preload);
         else
-                print_remedy("start it with sublet run; behind env -i or env -u LD_PRELOAD put "
-                             "sublet run after them");
+                finding_remedy("start it with sublet run; behind env -i or env -u LD_PRELOAD put "
+                               "sublet run after them");
 }
 
 static void judge_stopped(const json_t *client, const char *how)
@@ -107,11 +109,11 @@ static void judge_stopped(const json_t *client, const char *how)
 
         figure_text(name ? name : "another user's", shown);
         figure_size(figure_number(client, "backed") + figure_number(client, "unevictable"), size);
-        print_finding(WARN, "process %d (%s)%s%s is stopped, and holds %s of the GPU's memory",
-                      (int)figure_number(client, "pid"), shown, json_is_integer(uid) ? " of " : "",
-                      json_is_integer(uid) ? user_of((uid_t)json_integer_value(uid), user) : "",
-                      size);
-        print_remedy("%s", how);
+        finding_add(WARN, "process %d (%s)%s%s is stopped, and holds %s of the GPU's memory",
+                    (int)figure_number(client, "pid"), shown, json_is_integer(uid) ? " of " : "",
+                    json_is_integer(uid) ? user_of((uid_t)json_integer_value(uid), user) : "",
+                    size);
+        finding_remedy("%s", how);
 }
 
 static void look_for_stopped(const json_t *status)
@@ -135,13 +137,13 @@ void processes_look(const json_t *status, const char *folder, bool simulated)
         refused = programs_look(folder, simulated, judge_hidden, judge_unshared);
 
         if (refused && geteuid() != 0)
-                print_finding(OK,
-                              "not looked at for programs without sublet: %u processes of other "
-                              "users; run as root",
-                              refused);
+                finding_add(OK,
+                            "not looked at for programs without sublet: %u processes of other "
+                            "users; run as root",
+                            refused);
         else if (refused)
-                print_finding(OK,
-                              "not looked at for programs without sublet: %u processes of other "
-                              "users; this root lacks CAP_SYS_PTRACE",
-                              refused);
+                finding_add(OK,
+                            "not looked at for programs without sublet: %u processes of other "
+                            "users; this root lacks CAP_SYS_PTRACE",
+                            refused);
 }

@@ -16,7 +16,7 @@ static struct noted *all;
 static size_t n_all;
 
 /* Without memory a finding is left out. */
-void print_finding(enum finding finding, const char *format, ...)
+void finding_add(enum finding finding, const char *format, ...)
 {
         struct noted *more = realloc(all, (n_all + 1) * sizeof(*all));
         va_list args;
@@ -31,7 +31,7 @@ void print_finding(enum finding finding, const char *format, ...)
         va_end(args);
 }
 
-void print_remedy(const char *format, ...)
+void finding_remedy(const char *format, ...)
 {
         va_list args;
 

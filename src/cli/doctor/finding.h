@@ -5,10 +5,10 @@
 enum finding { OK, WARN, FAIL };
 
 /* Notes a finding. */
-void print_finding(enum finding finding, const char *format, ...)
+void finding_add(enum finding finding, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 /* Notes what to do about the finding before. */
-void print_remedy(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void finding_remedy(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Returns the worst finding so far. */
 enum finding finding_worst(void);
 /* Prints each finding with its remedy as one line: the worst ones first, and of equal ones the one

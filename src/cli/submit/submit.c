@@ -124,7 +124,8 @@ static void make_folder(struct submitting *s)
                 s->folder[0] = '\0';
 }
 
-/* What the daemon is to call the job: as status calls its program, unless its file says more. */
+/* Returns the job's name: the one that --name or the job file gives. Without one, it is the name
+ * that status would show. */
 static const char *name_of(const struct submitting *s, char ret[static NAME_MAX_BYTES + 1])
 {
         const char *said = s->launch.name ? s->launch.name : s->has_job ? s->job.name : "";

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/log.h"
 
 #define FORM "sublet configuration 1\n" /* the first line; the second names the daemon */
@@ -59,17 +60,6 @@ static int make_folder(const char *path)
         return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv. The second line of the file tells two daemons
- * with one number apart. */
-static uint64_t number_of(const char *text)
-{
-        uint64_t n = UINT64_C(14695981039346656037);
-
-        for (; *text; text++)
-                n = (n ^ (unsigned char)*text) * UINT64_C(1099511628211);
-        return n;
-}
-
 void kept_open(struct kept *k, const char *dir, const char *config_file, bool system)
 {
         memset(k, 0, sizeof(*k));
@@ -78,9 +68,10 @@ void kept_open(struct kept *k, const char *dir, const char *config_file, bool sy
                 (void)strcpy(k->folder, KEPT_SYSTEM_FOLDER);
                 (void)snprintf(k->path, sizeof(k->path), "%s/last-good", k->folder);
         } else if (state_home(k->folder)) {
+                /* If two daemons have one hash, the second line of the file tells them apart. */
                 (void)strcat(k->folder, "/sublet");
                 (void)snprintf(k->path, sizeof(k->path), "%s/last-good-%016llx", k->folder,
-                               (unsigned long long)number_of(dir));
+                               (unsigned long long)hash_add(HASH_BASIS, dir, strlen(dir)));
         } else {
                 k->folder[0] = '\0';
         }
@@ -88,18 +79,12 @@ void kept_open(struct kept *k, const char *dir, const char *config_file, bool sy
 
 /* ---- reading ---- */
 
-static int refuse(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX])
-{
-        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", path, why);
-        return r;
-}
-
 static int check_owner(const char *path, const struct stat *st, char error[static CONFIG_ERROR_MAX])
 {
         if (st->st_uid != geteuid())
-                return refuse(path, -EPERM, "another user owns it", error);
+                return texts_refuse(path, -EPERM, "another user owns it", error);
         if (st->st_mode & (S_IWGRP | S_IWOTH))
-                return refuse(path, -EPERM, "other users may write it (chmod go-w)", error);
+                return texts_refuse(path, -EPERM, "other users may write it (chmod go-w)", error);
         return 0;
 }
 
@@ -111,17 +96,17 @@ static int open_own(const struct kept *k, int *ret_fd, char error[static CONFIG_
         int r;
 
         if (!k->folder[0] || lstat(k->folder, &st) < 0)
-                return refuse(k->path, -ENOENT, "there is none", error);
+                return texts_refuse(k->path, -ENOENT, "there is none", error);
         if (!S_ISDIR(st.st_mode))
-                return refuse(k->folder, -ENOTDIR, "not a directory", error);
+                return texts_refuse(k->folder, -ENOTDIR, "not a directory", error);
         r = check_owner(k->folder, &st, error);
         if (r < 0)
                 return r;
         fd = open(k->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
         if (fd < 0 || fstat(fd, &st) < 0)
-                return refuse(k->path, -errno, strerror(errno), error);
+                return texts_refuse(k->path, -errno, NULL, error);
         if (!S_ISREG(st.st_mode))
-                return refuse(k->path, -EISDIR, "not a regular file", error);
+                return texts_refuse(k->path, -EISDIR, "not a regular file", error);
         r = check_owner(k->path, &st, error);
         if (r == 0)
                 *ret_fd = TAKE_FD(fd);
@@ -140,9 +125,9 @@ static int read_own(const struct kept *k, char **ret_bytes, size_t *ret_n,
                 return r;
         bytes = fstat(fd, &st) == 0 ? malloc((size_t)st.st_size + 1) : NULL;
         if (!bytes)
-                return refuse(k->path, -ENOMEM, "no memory for it", error);
+                return texts_refuse(k->path, -ENOMEM, "no memory for it", error);
         if (read(fd, bytes, (size_t)st.st_size) != st.st_size)
-                return refuse(k->path, -EIO, "cannot be read", error);
+                return texts_refuse(k->path, -EIO, "cannot be read", error);
         *ret_bytes = TAKE_PTR(bytes);
         *ret_n = (size_t)st.st_size;
         return 0;
@@ -158,14 +143,14 @@ int kept_read(const struct kept *k, struct texts *ret, char error[static CONFIG_
         if (r < 0)
                 return r;
         if (n < form || memcmp(bytes, FORM, form) != 0)
-                return refuse(k->path, -EBADMSG, "another release wrote it", error);
+                return texts_refuse(k->path, -EBADMSG, "another release wrote it", error);
         if (n < form + of || memcmp(bytes + form, k->of, of) != 0)
-                return refuse(k->path, -EBADMSG, "it is of another daemon or configuration file",
-                              error);
+                return texts_refuse(k->path, -EBADMSG,
+                                    "it is of another daemon or configuration file", error);
         r = texts_unpack(bytes + form + of, n - form - of, ret);
         if (r < 0)
-                return refuse(k->path, r, r == -ENOMEM ? "no memory for it" : "it is damaged",
-                              error);
+                return texts_refuse(k->path, r, r == -ENOMEM ? "no memory for it" : "it is damaged",
+                                    error);
         return 0;
 }
 
@@ -231,7 +216,7 @@ void kept_write(struct kept *k, const struct texts *t)
         if (r == 0 || k->told)
                 return;
         k->told = true;
-        log_warning("cannot keep the configuration in %s (%s): after a restart with a wrong file, "
-                    "no program would get a turn",
+        log_warning("cannot keep the configuration in %s (%s): if the daemon starts again with a "
+                    "wrong file, it will give no program a turn",
                     k->folder[0] ? k->folder : "$XDG_STATE_HOME or ~/.local/state", strerror(-r));
 }

@@ -106,12 +106,6 @@ int sources_override(struct sources *s, const char *key, const char *value,
 
 /* ---- the files ---- */
 
-static int fail(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX])
-{
-        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", path, why ? why : strerror(-r));
-        return r;
-}
-
 static int is_drop_in(const struct dirent *e)
 {
         size_t n = strlen(e->d_name);
@@ -134,7 +128,7 @@ static int read_folder(const char *folder, bool guarded, struct texts *t,
 
         n = scandir(folder, &found, is_drop_in, by_name);
         if (n < 0)
-                return errno == ENOENT ? 0 : fail(folder, -errno, NULL, error);
+                return errno == ENOENT ? 0 : texts_refuse(folder, -errno, NULL, error);
         for (int i = 0; i < n; i++) {
                 if (r == 0) {
                         (void)snprintf(path, sizeof(path), "%s/%s", folder, found[i]->d_name);
@@ -176,14 +170,17 @@ static int read_programs(const struct sources *s, struct texts *t,
                 return 0;
         (void)snprintf(folder, sizeof(folder), "%s/" PATHS_CONFIG, s->dir);
         if (lstat(folder, &st) < 0)
-                return errno == ENOENT || errno == ENOTDIR ? 0 : fail(folder, -errno, NULL, error);
+                return errno == ENOENT || errno == ENOTDIR
+                               ? 0
+                               : texts_refuse(folder, -errno, NULL, error);
         if (!S_ISDIR(st.st_mode))
-                return fail(folder, -ENOTDIR, NULL, error);
+                return texts_refuse(folder, -ENOTDIR, NULL, error);
         if ((st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & 022))
-                return fail(folder, -EPERM,
-                            "other users may write it: only root's and the daemon's own user's "
-                            "folder counts (chown root, chmod go-w)",
-                            error);
+                return texts_refuse(
+                        folder, -EPERM,
+                        "other users may write it: only root's and the daemon's own user's "
+                        "folder counts (chown root, chmod go-w)",
+                        error);
         return read_folder(folder, true, t, error);
 }
 
@@ -197,19 +194,20 @@ static int check_require(const struct sources *s, bool of_file, const struct con
         struct stat st;
 
         if (c->require != of_file || (c->require && strcmp(s->file, SOURCES_SYSTEM_FILE) != 0))
-                return fail("require", -EINVAL,
-                            "programs read this key in " SOURCES_SYSTEM_FILE
-                            " alone, so it must stand there",
-                            error);
+                return texts_refuse("require", -EINVAL,
+                                    "programs read this key in " SOURCES_SYSTEM_FILE
+                                    " alone, so it must stand there",
+                                    error);
         if (!c->require)
                 return 0;
         if (stat(s->file, &st) < 0)
-                return fail(s->file, -errno, NULL, error);
+                return texts_refuse(s->file, -errno, NULL, error);
         if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH | S_IROTH)) != S_IROTH)
-                return fail(s->file, -EPERM,
-                            "programs obey the key require only if they can read the file, and "
-                            "only root may write it (chown root, chmod go-w,go+r)",
-                            error);
+                return texts_refuse(
+                        s->file, -EPERM,
+                        "programs obey the key require only if they can read the file, and "
+                        "only root may write it (chown root, chmod go-w,go+r)",
+                        error);
         return 0;
 }
 
@@ -222,7 +220,7 @@ static int take_text(struct config *c, const struct text *t, char error[static C
         if (!file)
                 file = fopen("/dev/null", "re");
         if (!file)
-                return fail(t->name, -errno, NULL, error);
+                return texts_refuse(t->name, -errno, NULL, error);
         return t->form == TEXT_SETTINGS ? config_read(c, file, t->name, error)
                                         : resource_file_read(&c->classes, file, t->name, error);
 }

@@ -42,7 +42,7 @@ static int add(struct texts *t, enum text_form form, const char *name, size_t na
         return 0;
 }
 
-static int fail(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX])
+int texts_refuse(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX])
 {
         (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''",
                        why ? why : strerror(-r));
@@ -53,19 +53,21 @@ static int check(const char *path, const struct stat *st, bool guarded,
                  char error[static CONFIG_ERROR_MAX])
 {
         if (!S_ISREG(st->st_mode))
-                return fail(path, -EISDIR,
-                            S_ISDIR(st->st_mode) ? "a directory, where a file is expected"
-                                                 : "not a regular file",
-                            error);
+                return texts_refuse(path, -EISDIR,
+                                    S_ISDIR(st->st_mode) ? "a directory, where a file is expected"
+                                                         : "not a regular file",
+                                    error);
         if (guarded && st->st_uid != 0 && st->st_uid != geteuid())
-                return fail(path, -EPERM,
-                            "another user owns it: give it to root (chown root) for a shared "
-                            "daemon",
-                            error);
+                return texts_refuse(
+                        path, -EPERM,
+                        "another user owns it: give it to root (chown root) for a shared "
+                        "daemon",
+                        error);
         if (guarded && (st->st_mode & S_IWOTH))
-                return fail(path, -EPERM,
-                            "every user may write it: forbid that (chmod o-w) for a shared daemon",
-                            error);
+                return texts_refuse(
+                        path, -EPERM,
+                        "every user may write it: forbid that (chmod o-w) for a shared daemon",
+                        error);
         return 0;
 }
 
@@ -107,14 +109,14 @@ int texts_read(struct texts *t, enum text_form form, const char *path, bool guar
         int r;
 
         if (fd < 0 || fstat(fd, &st) < 0)
-                return fail(path, -errno, NULL, error);
+                return texts_refuse(path, -errno, NULL, error);
         r = check(path, &st, guarded, error);
         if (r < 0)
                 return r;
         r = read_whole(fd, &bytes, &n);
         if (r == 0)
                 r = add(t, form, path, strlen(path), bytes, n);
-        return r < 0 ? fail(path, r, NULL, error) : 0;
+        return r < 0 ? texts_refuse(path, r, NULL, error) : 0;
 }
 
 const struct text *texts_find(const struct texts *t, enum text_form form, const char *name)

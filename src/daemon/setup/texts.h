@@ -21,6 +21,8 @@ struct texts {
 };
 
 void texts_free(struct texts *t);
+/* Writes "PATH: WHY". why NULL: what the -errno r means. Returns r. */
+int texts_refuse(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX]);
 /* Reads a file to the end of the list. guarded: no user but root and the daemon's own may have
  * written it. 0; -ENOENT; -EISDIR: it is no regular file; or another -errno; all with a sentence
  * that names the file. */

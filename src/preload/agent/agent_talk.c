@@ -357,7 +357,7 @@ static void on_other_release(const char *text) REQUIRES(core_lock)
         core.lease = 0;
         if (require_sharing()) {
                 if (!agent.refusal_said)
-                        log_warning("%s; this program waits for one of its own", text);
+                        log_warning("%s; this program waits for a daemon of its own release", text);
                 agent.refusal_said = true;
                 return;
         }

@@ -49,8 +49,7 @@ static int back_alone(struct gpu *g, CUdeviceptr address) UNLOCKS(core_lock)
 /* Allocate memory of the card. most: what heap.allocated may reach. ret_cost: as heap_allocate().
  */
 static int allocate_on_card(struct gpu *g, uint64_t bytes, CUcontext owner, uint64_t most,
-                            CUdeviceptr *ret_ptr, uint64_t *ret_cost) REQUIRES(core_lock)
-        UNLOCKS(core_lock)
+                            CUdeviceptr *ret_ptr, uint64_t *ret_cost) UNLOCKS(core_lock)
 {
         int r;
 
@@ -68,8 +67,7 @@ static int allocate_on_card(struct gpu *g, uint64_t bytes, CUcontext owner, uint
 }
 
 static int allocate_with_overflow(struct gpu *g, uint64_t bytes, CUcontext owner,
-                                  CUdeviceptr *ret_ptr, uint64_t *ret_cost) REQUIRES(core_lock)
-        UNLOCKS(core_lock)
+                                  CUdeviceptr *ret_ptr, uint64_t *ret_cost) UNLOCKS(core_lock)
 {
         int r = allocate_on_card(g, bytes, owner, overflow_card_most(g, bytes), ret_ptr, ret_cost);
 
