@@ -42,13 +42,6 @@ static int add(struct texts *t, enum text_form form, const char *name, size_t na
         return 0;
 }
 
-int texts_refuse(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX])
-{
-        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''",
-                       why ? why : strerror(-r));
-        return r;
-}
-
 static int check(const char *path, const struct stat *st, bool guarded,
                  char error[static CONFIG_ERROR_MAX])
 {

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "daemon/setup/values.h"
 
@@ -21,8 +23,16 @@ struct texts {
 };
 
 void texts_free(struct texts *t);
-/* Writes "PATH: WHY". why NULL: what the -errno r means. Returns r. */
-int texts_refuse(const char *path, int r, const char *why, char error[static CONFIG_ERROR_MAX]);
+/* Writes "PATH: WHY" and returns r, which is -errno. why NULL: what r means. Inline, so that lint's
+ * analyzer knows what it returns. */
+static inline int texts_refuse(const char *path, int r, const char *why,
+                               char error[static CONFIG_ERROR_MAX])
+{
+        (void)snprintf(error, CONFIG_ERROR_MAX, "%.300s: %s", *path ? path : "''",
+                       why ? why : strerror(-r));
+        return r;
+}
+
 /* Reads a file to the end of the list. guarded: no user but root and the daemon's own may have
  * written it. 0; -ENOENT; -EISDIR: it is no regular file; or another -errno; all with a sentence
  * that names the file. */
