@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -16,6 +17,7 @@
 #include "base/orders.h"
 
 #define ANSWER_MAX (16u << 20)
+#define LATER_NS   (250 * (long)NSEC_PER_MSEC) /* between two attempts */
 
 static int connect_to(const char *dir, enum paths_kind kind, const char *name, bool wait,
                       int *ret_fd)
@@ -195,8 +197,8 @@ int ask_more(struct ask_talk *t, bool wait, json_t **ret_answer)
 }
 
 /* ret_bytes NULL: no bytes follow the answer. */
-static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
-               void **ret_bytes)
+static int ask_once(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
+                    void **ret_bytes)
 {
         struct ask_talk talk;
         json_t *answer = NULL;
@@ -216,6 +218,25 @@ static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **re
         }
         *ret_answer = answer;
         return 0;
+}
+
+static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
+               void **ret_bytes)
+{
+        static const struct timespec nap = {.tv_nsec = LATER_NS};
+        const uint64_t end_ns = clock_now_ns() + ASK_TIMEOUT_S * NSEC_PER_SEC;
+        int r;
+
+        while ((r = ask_once(dir, kind, order, ret_answer, ret_bytes)) == 0 &&
+               json_is_true(json_object_get(*ret_answer, "later")) && clock_now_ns() < end_ns) {
+                json_decref(*ret_answer);
+                if (ret_bytes) {
+                        free(*ret_bytes);
+                        *ret_bytes = NULL;
+                }
+                (void)nanosleep(&nap, NULL);
+        }
+        return r;
 }
 
 int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)

@@ -8,11 +8,14 @@
 
 #include "base/paths.h"
 
-#define ASK_TIMEOUT_S 5 /* the longest wait for a line of an answer, or for a part of its bytes */
+/* The longest wait for a line of an answer, for a part of its bytes, or for a daemon that answers
+ * "later". */
+#define ASK_TIMEOUT_S 5
 
 /* Sends order, a JSON object, and reads the answer, a new reference. 0 or -errno: -ENOENT or
  * -ECONNREFUSED: no daemon is there; -EACCES: not allowed; -EPERM: others own or can enter the
- * directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. */
+ * directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. Repeats the
+ * order while the daemon answers "later". */
 int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
 /* The same if "bytes" of the answer follow its line. The caller frees *ret_bytes. */
 int ask_daemon_bytes(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,

@@ -255,7 +255,7 @@ def with_half_within(world, low, high, command):
     halves = []
     while not (halves and halves[-1] and low < halves[-1] < high):
         assert len(halves) < 10, halves
-        p = start(world, "--mps", *FAST, command=command)
+        p = start(world, "--mps", "--force", *FAST, command=command)
         job = job_of(world, p)
         halves.append(half_of(job) if "half_per_second" in job["steps"] else None)
     return p, job

@@ -17,6 +17,7 @@ static char dir[] = "/tmp/sublet-control-XXXXXX";
 static struct {
         const char *answers[3]; /* pieces of the answer; after them the peer hangs up */
         size_t padding;         /* number of letters after the first piece */
+        unsigned later;         /* so many questions are refused before, with "later" */
         char heard[256];
         int fd;
 } peer;
@@ -29,7 +30,8 @@ static char *path_of(const char *name)
         return path;
 }
 
-static void *answer(void *unused)
+/* Returns a connection whose question stands in peer.heard. */
+static int hear(void)
 {
         int fd = accept(peer.fd, NULL, NULL);
         size_t n = 0;
@@ -42,6 +44,19 @@ static void *answer(void *unused)
                 n += (size_t)r;
         }
         peer.heard[n] = 0;
+        return fd;
+}
+
+static void *answer(void *unused)
+{
+        static const char later[] = "{\"error\":\"too many\",\"later\":true}\n";
+        int fd;
+
+        while (fd = hear(), peer.later > 0) {
+                peer.later--;
+                (void)send(fd, later, strlen(later), MSG_NOSIGNAL);
+                (void)close(fd);
+        }
         for (unsigned i = 0; i < ARRAY_SIZE(peer.answers) && peer.answers[i]; i++) {
                 const char *text = peer.answers[i];
 
@@ -125,6 +140,16 @@ static void an_order_and_its_answer_are_one_line_each(void **state)
         assert_int_equal(ask("{\"n\":7}", NULL, NULL, &n),
                          0); /* hanging up ends the line as well */
         assert_int_equal(n, 7);
+}
+
+static void an_order_is_repeated_while_the_daemon_answers_later(void **state)
+{
+        int n;
+
+        peer.later = 2;
+        assert_int_equal(ask("{\"n\":5}\n", NULL, NULL, &n), 0);
+        assert_int_equal(n, 5);
+        assert_int_equal(peer.later, 0);
 }
 
 static void a_long_answer_is_read_whole(void **state)
@@ -330,6 +355,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 CONTROL_TEST(an_order_and_its_answer_are_one_line_each),
+                CONTROL_TEST(an_order_is_repeated_while_the_daemon_answers_later),
                 CONTROL_TEST(a_long_answer_is_read_whole),
                 CONTROL_TEST(bytes_may_follow_the_line_of_an_answer),
                 CONTROL_TEST(an_answer_that_is_no_object_is_an_error),

@@ -209,24 +209,26 @@ static const struct order {
         {"submit", NULL, true, NULL, submit_take},
 };
 
-/* Returns why the peer may not give this order; NULL: it may. */
-static const char *objection(const struct control *k, const struct order *o)
+/* Returns the answer to a peer that may not give this order, or not now; NULL: it may. */
+static json_t *objection(const struct control *k, const struct order *o)
 {
         const bool public = order_is_public(o->name);
         const uint64_t now = clock_now_ns();
         struct user *user;
 
         if (k->viewer && !public)
-                return "this order is for the daemon's own user and root: give it at control.sock";
+                return answer_error("this order is for the daemon's own user and root: give it at "
+                                    "control.sock");
         if (k->peer.trusted)
                 return NULL;
         if (!public)
-                return "orders are taken from the daemon's own user and from root, both outside a "
-                       "container, and in a pod only from the daemon's own pod";
+                return answer_error("orders are taken from the daemon's own user and from root, "
+                                    "both outside a container, and in a pod only from the daemon's "
+                                    "own pod");
         user = users_find(k->server->users, users_key_of(&k->peer), now);
         return user && users_credit(user, now) >= 0
                        ? NULL
-                       : "too many questions a second: ask again in a second";
+                       : answer_later("too many questions a second: ask again in a second");
 }
 
 /* A reader may never read, so few large answers are kept. If there are as many as allowed, ends the
@@ -274,14 +276,13 @@ static json_t *hand_over(struct control *k, const struct order *o, json_t *order
 static json_t *give(struct control *k, const struct order *o, json_t *order)
 {
         struct peer peer = k->peer;
-        const char *why = objection(k, o);
         const uint64_t now = clock_now_ns();
-        json_t *answer;
+        json_t *answer = objection(k, o);
 
-        if (why)
-                return answer_error("%s", why);
+        if (answer)
+                return answer;
         if (o->bytes && !make_place_for_large(k, now))
-                return answer_error("too many others read the trace: try again in a second");
+                return answer_later("too many others read the trace: try again in a second");
         if (o->process && peer_identify(k->fd, &peer) < 0)
                 return answer_error("the process that gives the order cannot be seen: it has "
                                     "ended, or runs where this daemon does not look");

@@ -14,3 +14,8 @@ json_t *answer_error(const char *format, ...)
         va_end(args);
         return json_pack("{s:s}", "error", sentence);
 }
+
+json_t *answer_later(const char *why)
+{
+        return json_pack("{s:s, s:b}", "error", why, "later", 1);
+}
