@@ -100,7 +100,8 @@ void room_tell(const struct gpu *g, uint64_t more)
 
         if (g->limit == UINT64_MAX && !g->cap)
                 return; /* without a daemon the GPU itself is full */
-        if (g->overflow && was_refused(&core.host.refused, core.host.allowed, host))
+        /* What was refused may have been more, as buffers move to the card meanwhile. */
+        if (g->overflow && core.host.refused.count > 0 && core.host.allowed < host)
                 tell_shortage(g, more,
                               "the daemon may promise no more host memory: end idle programs, or "
                               "raise its "
