@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/history/history.h"
-#include "daemon/history/ring.h"
+#include "daemon/history/record_ring.h"
 #include "daemon/state/client.h"
 
 #define ROUNDS 5u

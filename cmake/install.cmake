@@ -70,7 +70,7 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTER
 install(DIRECTORY deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/deploy PATTERN certificate EXCLUDE
   PATTERN .gitignore EXCLUDE)
 # Files of the repository that the installed documentation links to, with the same relative paths (tools/check_links.py).
-foreach(linked deploy/container/Containerfile deploy/subletd.conf deploy/grafana/sublet.json deploy/prometheus/sublet.rules.yml deploy/prometheus/sublet.rules.test.yml sim/README.md src/wire/history.h src/wire/wire_messages.def tests/fuzz/README.md)
+foreach(linked deploy/container/Containerfile deploy/subletd.conf deploy/grafana/sublet.json deploy/prometheus/sublet.rules.yml deploy/prometheus/sublet.rules.test.yml sim/README.md src/wire/wire_history.h src/wire/wire_messages.def tests/fuzz/README.md)
   get_filename_component(folder ${linked} DIRECTORY)
   install(FILES ${linked} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

@@ -4,9 +4,11 @@
     check_sources.py [ROOT]
 
 A file opens with a comment that says what it owns. A header has a guard. No .c file of the product is longer than 800
-lines. The library, which lives in other programs' processes, calls no function that ends them. No file has a note of
-work left to do. Prints one line for each breach. Exits with 1 if there is one or nothing was checked."""
+lines. A name stands once in src, so that a name alone says which file is meant; only main.c may stand in each program. The
+library, which lives in other programs' processes, calls no function that ends them. No file has a note of work left to do.
+Prints one line for each breach. Exits with 1 if there is one or nothing was checked."""
 
+import collections
 import os
 import re
 import subprocess
@@ -41,11 +43,19 @@ def look_at(path, text):
                 yield f"{path}:{number}: not in a library that lives in others' processes: {line.strip()}"
 
 
+def names_twice(paths):
+    places = collections.defaultdict(list)
+    for path in paths:
+        if path.startswith("src/") and path.endswith((".c", ".h")) and os.path.basename(path) != "main.c":
+            places[os.path.basename(path)].append(path)
+    return [f"{' and '.join(found)}: one name for {len(found)} files" for found in places.values() if len(found) > 1]
+
+
 def main():
     root = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), ".."))
     listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"], check=True,
                             capture_output=True, text=True).stdout.split("\n")
-    checked, findings = 0, []
+    checked, findings = 0, names_twice(path for path in listed if os.path.exists(os.path.join(root, path)))
     for path in listed:
         if not path.startswith(("src/", "sim/", "bench/", "tests/", "tools/schedsim/", "include/")):
             continue

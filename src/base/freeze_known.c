@@ -6,13 +6,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/macros.h"
 #include "base/paths.h"
+#include "base/xdg.h"
 
 #define TEXT_MAX 16384u
 #define KEY_MAX  96u
@@ -20,14 +20,12 @@
 
 static bool find_folder(char ret[static PATH_MAX])
 {
-        const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-        int n = -1;
+        static const char own[] = "/sublet";
 
-        if (cache && cache[0] == '/')
-                n = snprintf(ret, PATH_MAX, "%s/sublet", cache);
-        else if (home && home[0] == '/')
-                n = snprintf(ret, PATH_MAX, "%s/.cache/sublet", home);
-        return n > 0 && n < PATH_MAX;
+        if (xdg_folder(XDG_CACHE, ret, PATH_MAX - sizeof(own)) < 0)
+                return false;
+        (void)strcat(ret, own);
+        return true;
 }
 
 static void make_key(const char *driver, const uint8_t uuid[static 16], char ret[static KEY_MAX])

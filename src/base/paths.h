@@ -27,7 +27,7 @@
 #define PATHS_CLIENT_SOCKET  "client.sock"
 #define PATHS_CONTROL_SOCKET "control.sock"
 #define PATHS_STATUS_SOCKET  "status.sock" /* only a shared daemon has it */
-#define PATHS_PUBLIC         "public"      /* a folder of a shared daemon: see place.h */
+#define PATHS_PUBLIC         "public"      /* a folder of a shared daemon: see daemon_folder.h */
 #define PATHS_CONFIG         "conf.d"      /* a folder: what programs tell the daemon of tenants */
 #define PATHS_LOG            "subletd.log" /* only a private daemon has it */
 /* One more than the length of the longest directory whose sockets fit sockaddr_un.sun_path, which

@@ -15,14 +15,14 @@
 #include "base/settings.h"
 #include "base/standard.h"
 #include "base/units.h"
-#include "daemon/history/ring.h"
+#include "daemon/history/record_ring.h"
 #include "daemon/setup/config.h"
 #include "daemon/setup/log_form.h"
-#include "daemon/setup/place.h"
+#include "daemon/setup/daemon_folder.h"
 #include "daemon/setup/sources.h"
 #include "daemon/private.h"
 #include "daemon/state/server.h"
-#include "daemon/server.h"
+#include "daemon/loop.h"
 
 #define AT(field) offsetof(struct options, field)
 

@@ -21,10 +21,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "daemon/history/ring.h"
+#include "daemon/history/record_ring.h"
 #include "daemon/setup/log_form.h"
 #include "daemon/state/server.h"
-#include "daemon/server.h"
+#include "daemon/loop.h"
 
 #define LOG_FILE_MAX    (1024 * 1024)
 #define PROVEN_NS       (10 * NSEC_PER_SEC) /* lifetime after which a worker counts as healthy */

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "daemon/setup/config.h"
-#include "daemon/setup/place.h"
+#include "daemon/setup/daemon_folder.h"
 #include "daemon/setup/sources.h"
 
 /* Serves dir in the background. Returns in the caller's process as soon as a daemon listens there:

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/text.h"
+#include "base/xdg.h"
 
 #define FILE_MAX       (256u << 20)
 #define PROGRESS_LEAST 0.01
@@ -367,18 +368,14 @@ static int machines_folder(char *ret, size_t size)
 /* Root's models are for the whole machine: the queue of root's daemon looks there. */
 static int own_folder(char *ret, size_t size)
 {
-        const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-        int n;
+        static const char own[] = "/sublet/models";
+        const int r = xdg_folder(XDG_DATA, ret, size - sizeof(own));
 
-        if (data && *data == '/')
-                n = snprintf(ret, size, "%s/sublet/models", data);
-        else if (geteuid() == 0)
+        if (geteuid() == 0 && r != 0)
                 return machines_folder(ret, size);
-        else if (home && *home == '/')
-                n = snprintf(ret, size, "%s/.local/share/sublet/models", home);
-        else
-                return -ENOENT;
-        return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
+        if (r >= 0)
+                (void)strcat(ret, own);
+        return MIN(r, 0);
 }
 
 /* The folder "models" beside this program. If this process may not enter the folder by its path,

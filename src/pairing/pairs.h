@@ -7,7 +7,7 @@
 
 #include "pairing/features.h"
 #include "pairing/model.h"
-#include "pairing/turns.h"
+#include "pairing/turns_model.h"
 
 #define PAIRS_ERROR_MAX MODEL_ERROR_MAX
 #define PAIRS_WHY_MAX   256

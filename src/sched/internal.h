@@ -2,11 +2,11 @@
  * file includes it.
  *
  * Each file owns something: touch.c which GPUs an event changes, ledger.c every byte count (the
- * totals of a GPU change nowhere else), holder.c the leases, unevictable.c the answers to requests
- * for such bytes, fair.c the division of time, habits.c what is known of each holder, turns.c the
- * length and order of turns, policy.c the victims, evict.c evictions by order, late.c the overdue
- * clients, settle.c the consequences of an event, look.c what each client does now, sched.c the
- * events, actions.c the messages. */
+ * totals of a GPU change nowhere else), holder.c the leases, sched_unevictable.c the answers to
+ * requests for such bytes, fair.c the division of time, habits.c what is known of each holder,
+ * turns.c the length and order of turns, policy.c the victims, evict.c evictions by order, late.c
+ * the overdue clients, settle.c the consequences of an event, look.c what each client does now,
+ * sched.c the events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>

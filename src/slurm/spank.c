@@ -22,8 +22,8 @@ SPANK_PLUGIN(sublet, 1)
 #include "base/macros.h"
 #include "base/paths.h"
 #include "base/preload_list.h"
-#include "slurm/bounds.h"
-#include "slurm/jobs.h"
+#include "slurm/job_bounds.h"
+#include "slurm/slurm_jobs.h"
 #include "slurm/wishes.h"
 
 #define SYSTEM_DIR     "/run/sublet"

@@ -8,7 +8,7 @@
 #include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
 #include "daemon/lend/host_pool.h"
-#include "daemon/ledger/measure.h"
+#include "daemon/ledger/card_figures.h"
 #include "daemon/metrics/tally.h"
 #include "daemon/net/mps_servers.h"
 #include "fakes/daemon.h"

@@ -1,6 +1,6 @@
 /* front.c: a fake of the library in front for unit tests: there is none until a test says so. */
 #include "fakes/preload.h"
-#include "preload/process/front.h"
+#include "preload/process/front_calls.h"
 
 #define WEAK __attribute__((weak))
 

@@ -47,7 +47,7 @@ kill "$daemon"
 wait "$daemon" || fail "subletd ends with $?"
 
 eval "$(command_of docs/install.md 'apt purge')" >/dev/null
-rm -r /tmp/sublet-* # logs of private daemons: the system removes them at the next boot
+rm -r /tmp/sublet-* ~/.cache/sublet # what programs leave of their users: install.md names it
 after=$(named_sublet)
 [ "$before" = "$after" ] || fail "files are left: $(comm -13 <(echo "$before") <(echo "$after"))"
 echo "newcomer: installed, used and purged"

@@ -20,7 +20,7 @@ SOURCES = (
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_error\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
-    ("src/daemon/orders/reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
+    ("src/daemon/orders/order_reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
     ("src/daemon/ledger/entitlement.c", r"snprintf\(text, sizeof\(text\),\s*"),  # texts of NOTICE
     ("src/daemon", r"client_refuse\([^\"()]*,\s*"),
     ("src/daemon", r"refuse_connection\([^\"()]*,\s*"),
@@ -29,10 +29,10 @@ SOURCES = (
     ("src/kubernetes", r"patch_say\(\s*p,\s*"),
     ("src/kubernetes/webhook src/kubernetes/serve src/kubernetes/extender", r"snprintf\(\s*error, \w+_ERROR_MAX,\s*"),
     ("src/kubernetes/plugin", r"snprintf\(error, GRANT_ERROR_MAX,\s*"),
-    ("src/kubernetes/webhook/review.c src/kubernetes/extender/answer.c", r"refuse\(error,\s*"),
+    ("src/kubernetes/webhook/review.c src/kubernetes/extender/extender_answer.c", r"refuse\(error,\s*"),
     ("src/kubernetes/extender", r"snprintf\(\s*line, sizeof\(line\),\s*"),
     ("src/kubernetes/extender", r"snprintf\(\s*ret, JOBS_WHY_MAX,\s*"),
-    ("src/kubernetes/extender/place.c", r"refuse\(\s*ret,\s*"),
+    ("src/kubernetes/extender/place_jobs.c", r"refuse\(\s*ret,\s*"),
     ("src/kubernetes/plugin", r"snprintf\((?:sentence, sizeof\(sentence\)|message, sizeof\(message\)),\s*"),
     ("src/cli", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
     ("src/cli/measure/half.c", r"go_without\(\s*h,\s*"),
@@ -40,7 +40,7 @@ SOURCES = (
     ("src/pairing", r"fail(?:_\w+)?\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
     ("src/ranks", r"(?:log_warning\(|comm_fail\(\s*nccl(?:InvalidUsage|SystemError),)\s*"),
     ("src/slurm", r"(?<!void )say\(\s*"),
-    ("src/slurm/jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
+    ("src/slurm/slurm_jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
     ("src/slurm/wishes.c", r"snprintf\(\s*error,\s*WISHES_ERROR_MAX,\s*"),
     ("src/cli", r"finding_add\(\s*(?:WARN|FAIL),\s*"),
 )
@@ -114,7 +114,7 @@ def test_every_setting_is_explained():
 def test_every_key_of_slurms_plugin_is_explained():
     page = pathlib.Path(ROOT, "docs", "slurm.md").read_text()
     asked = re.findall(r'^        \{"(\w+)", SETTING_', pathlib.Path(ROOT, "src/slurm/wishes.c").read_text(), re.M)
-    allowed = re.findall(r'^        \{"(\w+)", "', pathlib.Path(ROOT, "src/slurm/bounds.c").read_text(), re.M)
+    allowed = re.findall(r'^        \{"(\w+)", "', pathlib.Path(ROOT, "src/slurm/job_bounds.c").read_text(), re.M)
     words = re.findall(r'^ +\{"(\w+)=", plugin', pathlib.Path(ROOT, "src/slurm/spank.c").read_text(), re.M)
     assert len(asked) == 4 and len(allowed) == 6 and len(words) == 3
     assert not [key for key in asked if f"| `{key}=" not in page]

@@ -19,7 +19,7 @@
 #include "preload/hooks/rdma.h"
 #include "preload/move/swap.h"
 #include "preload/state/request.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 
 struct bench bench;
 

@@ -17,7 +17,7 @@
 #include "heap_end.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
-#include "preload/move/kept.h"
+#include "preload/move/kept_copies.h"
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"

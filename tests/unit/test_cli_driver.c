@@ -11,7 +11,7 @@
 #include "cli/demo/demo.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli_bench.h"
-#include "nvml/library.h"
+#include "nvml/nvml_library.h"
 
 static const char *const settings[] = {"GPUS",
                                        "KILL",

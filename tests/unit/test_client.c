@@ -12,10 +12,10 @@
 #include "base/macros.h"
 #include "daemon/state/client.h"
 #include "fakes/daemon.h"
-#include "daemon/net/turns.h"
+#include "daemon/net/read_turns.h"
 #include "daemon/net/session.h"
-#include "daemon/ledger/measure.h"
-#include "daemon/net/client.h"
+#include "daemon/ledger/card_figures.h"
+#include "daemon/net/client_connection.h"
 
 static struct config config;
 static struct server server;
@@ -58,7 +58,7 @@ bool server_may_accept(struct server *s)
         return true;
 }
 
-/* In place of turns.c: handles the waiting messages of the client at once. */
+/* In place of read_turns.c: handles the waiting messages of the client at once. */
 void turns_wait(struct client *c)
 {
         now.waits++;

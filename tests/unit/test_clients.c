@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "kubernetes/serve/clients.h"
+#include "kubernetes/serve/serve_clients.h"
 
 #define SECOND NSEC_PER_SEC
 

@@ -11,8 +11,8 @@
 #include "base/macros.h"
 #include "kubernetes/extender/cluster.h"
 #include "kubernetes/extender/pending.h"
-#include "kubernetes/extender/place.h"
-#include "kubernetes/extender/pod.h"
+#include "kubernetes/extender/place_jobs.h"
+#include "kubernetes/extender/extender_pod.h"
 
 /* ---- predictions ---- */
 

@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "fakes/preload.h"
 #include "preload/pool/frees.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 
 static CUdeviceptr waited_for;
 static void it_is_still_there(void)

@@ -9,7 +9,7 @@
 #include "fakes/preload.h"
 #include "preload/stream/gate.h"
 #include "preload/pool/room.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 
 static void promised_memory_is_given_without_asking(void **state)
 {

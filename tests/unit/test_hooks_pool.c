@@ -8,7 +8,7 @@
 #include "preload/hooks/hooks.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 
 #define STREAM   ((CUstream)(uintptr_t)0x1000)
 #define NONE     ((CUstream)(uintptr_t)0x2000) /* a stream that the driver does not know */

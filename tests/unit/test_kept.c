@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "preload/move/kept.h"
+#include "preload/move/kept_copies.h"
 #include "preload/heap/slab.h"
 
 #define MIB  (UINT64_C(1) << 20)

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "daemon/state/client.h"
 #include "fakes/daemon.h"
-#include "daemon/ledger/measure.h"
+#include "daemon/ledger/card_figures.h"
 
 #define CLIENTS 100
 #define TOTAL   (8 * GIB)

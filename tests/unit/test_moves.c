@@ -19,7 +19,7 @@
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/state/home.h"
-#include "preload/move/kept.h"
+#include "preload/move/kept_copies.h"
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"

@@ -14,7 +14,7 @@
 #include "pairing/calibrate.h"
 #include "pairing/evaluate.h"
 #include "pairing/features.h"
-#include "pairing/turns.h"
+#include "pairing/turns_model.h"
 
 static void assert_near(double value, double expected, double part)
 {

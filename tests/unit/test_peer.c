@@ -6,7 +6,7 @@
 #include "fakes/preload.h"
 #include "preload/move/extent.h"
 #include "preload/share/ipc.h"
-#include "preload/share/peer.h"
+#include "preload/share/peer_access.h"
 #include "preload/stream/quiesce.h"
 
 #define CARDS 3u

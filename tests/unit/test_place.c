@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "daemon/setup/place.h"
+#include "daemon/setup/daemon_folder.h"
 
 static const char *const sockets[] = {PATHS_CLIENT_SOCKET, PATHS_CONTROL_SOCKET,
                                       PATHS_STATUS_SOCKET};

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "kubernetes/plugin/choose.h"
+#include "kubernetes/plugin/choose_devices.h"
 #include "kubernetes/plugin/grant.h"
 #include "kubernetes/plugin/processes.h"
 

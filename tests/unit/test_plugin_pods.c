@@ -4,8 +4,8 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "kubernetes/plugin/classes.h"
-#include "kubernetes/plugin/pod.h"
+#include "kubernetes/plugin/pod_classes.h"
+#include "kubernetes/plugin/plugin_pod.h"
 
 #define UID "0f9b3c1e-5a0d-4c6e-9d55-6f1f3e2a7b10"
 

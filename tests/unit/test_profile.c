@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "preload/overflow/profile_file.h"
-#include "preload/extra/steps.h"
+#include "preload/extra/work_steps.h"
 #include "preload/overflow/trial.h"
 
 static struct steps steps;

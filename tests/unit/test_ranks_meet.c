@@ -12,7 +12,7 @@
 
 #include "base/macros.h"
 #include "ranks/meet/meet.h"
-#include "ranks/meet/server.h"
+#include "ranks/meet/meet_server.h"
 
 #define PATIENCE_MS 10000
 

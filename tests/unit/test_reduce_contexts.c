@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_functions.h"
 #include "ranks/reduce/reduce.h"
 
 static CUcontext current = (CUcontext)(uintptr_t)0xc0;

@@ -11,11 +11,11 @@
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "fakes/daemon.h"
-#include "daemon/net/meet.h"
+#include "daemon/net/broker.h"
 #include "daemon/net/session.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
-#include "daemon/ledger/measure.h"
+#include "daemon/ledger/card_figures.h"
 
 #define CARD    (16 * GIB)
 #define SENT    128u

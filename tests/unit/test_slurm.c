@@ -9,8 +9,8 @@
 
 #include "base/macros.h"
 #include "base/preload_list.h"
-#include "slurm/bounds.h"
-#include "slurm/jobs.h"
+#include "slurm/job_bounds.h"
+#include "slurm/slurm_jobs.h"
 #include "slurm/wishes.h"
 
 static char dir[64];

@@ -10,7 +10,7 @@
 #include "preload/state/core.h"
 #include "preload/move/extent.h"
 #include "preload/process/hidden.h"
-#include "preload/move/kept.h"
+#include "preload/move/kept_copies.h"
 #include "preload/move/export.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"

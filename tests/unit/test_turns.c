@@ -10,11 +10,11 @@
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
 #include "fakes/daemon.h"
-#include "daemon/net/turns.h"
+#include "daemon/net/read_turns.h"
 #include "daemon/net/session.h"
 #include "daemon/net/looks.h"
-#include "daemon/ledger/measure.h"
-#include "daemon/net/client.h"
+#include "daemon/ledger/card_figures.h"
+#include "daemon/net/client_connection.h"
 
 #define CLIENTS 5u
 

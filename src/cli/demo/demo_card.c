@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "cli/parts.h"
-#include "nvml/library.h"
+#include "nvml/nvml_library.h"
 
 struct demo_nvml {
         struct nvml_library library;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "nvml/library.h"
+#include "nvml/nvml_library.h"
 
 #define PATIENCE_MS 30000 /* limit for the child: cuInit takes seconds with eight cards */
 

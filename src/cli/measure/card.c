@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "base/uuid.h"
-#include "nvml/library.h"
+#include "nvml/nvml_library.h"
 
 #define WINDOWS_MAX   6000u /* ten minutes */
 #define PROCESSES_MAX 256u

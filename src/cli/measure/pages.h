@@ -1,11 +1,11 @@
-/* pages.h: the files that the library writes about the processes of a job (wire/measure.h). */
+/* pages.h: the files that the library writes about the processes of a job (wire/wire_measure.h). */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "wire/measure.h"
+#include "wire/wire_measure.h"
 
 #define PAGES_MAX 16u
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "wire/history.h"
+#include "wire/wire_history.h"
 
 #define TRACE_GPUS_MAX  16
 #define TRACE_NO_TRACK  UINT16_MAX

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "daemon/setup/config.h"
-#include "daemon/cards/nvml.h"
+#include "daemon/cards/card_nvml.h"
 #include "sched/sched.h"
 
 struct gpu {

@@ -11,7 +11,7 @@
 
 #include <systemd/sd-event.h>
 
-#include "daemon/cards/nvml.h"
+#include "daemon/cards/card_nvml.h"
 
 struct reader;
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/history/ring.h"
+#include "daemon/history/record_ring.h"
 #include "daemon/state/client.h"
 
 #define UNUSED_NS    (NSEC_PER_SEC / 10) /* a lease unused for less is not noted: gaps are short */

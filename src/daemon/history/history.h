@@ -2,7 +2,7 @@
  * daemon has no ring. */
 #pragma once
 
-#include "wire/history.h"
+#include "wire/wire_history.h"
 
 #define HISTORY_WHO_MAX 128
 

@@ -2,7 +2,7 @@
  * believed. Must never limit the daemon's own user: a private daemon serves no other. */
 #include "daemon/ledger/allowance.h"
 #include "daemon/state/client.h"
-#include "daemon/ledger/measure.h"
+#include "daemon/ledger/card_figures.h"
 
 #include "base/macros.h"
 

@@ -13,7 +13,7 @@
 #include "base/macros.h"
 #include "base/shares.h"
 #include "daemon/ledger/event.h"
-#include "daemon/ledger/measure.h"
+#include "daemon/ledger/card_figures.h"
 #include "daemon/state/client.h"
 
 /* All programs of a class that run together are one user's, for the scheduler; so are those of a

@@ -5,9 +5,9 @@
 #include "daemon/state/client.h"
 #include "daemon/net/session.h"
 #include "daemon/ledger/event.h"
-#include "daemon/ledger/measure.h"
+#include "daemon/ledger/card_figures.h"
 #include "daemon/ledger/reserve.h"
-#include "daemon/net/client.h"
+#include "daemon/net/client_connection.h"
 
 #include "base/clock.h"
 

@@ -17,7 +17,7 @@
 #include "base/macros.h"
 #include "daemon/state/client.h"
 #include "daemon/people/hangup.h"
-#include "daemon/net/turns.h"
+#include "daemon/net/read_turns.h"
 #include "daemon/ledger/event.h"
 
 #define NEED_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */

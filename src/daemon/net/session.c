@@ -16,14 +16,14 @@
 #include "daemon/history/history.h"
 #include "daemon/people/process.h"
 #include "daemon/setup/kill_point.h"
-#include "daemon/net/meet.h"
+#include "daemon/net/broker.h"
 #include "daemon/net/mps_servers.h"
 #include "daemon/net/room_left.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/lend/host_pool.h"
-#include "daemon/ledger/measure.h"
+#include "daemon/ledger/card_figures.h"
 #include "daemon/ledger/allowance.h"
 #include "daemon/ledger/permit.h"
 #include "daemon/metrics/tally.h"
@@ -529,7 +529,7 @@ static int on_host_short(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* measure.c needs to know how many bytes in no process's name may be this client's. */
+/* card_figures.c needs to know how many bytes in no process's name may be this client's. */
 static int on_managed(struct client *c, const struct wire_message *m)
 {
         struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];

@@ -12,8 +12,8 @@ struct peer;
 struct users;
 struct user;
 
-/* The user's clients whose messages wait to be read (turns.c): those that have attached no GPU yet,
- * and the others. A message of each list is read in turn, so that a newcomer waits for few. */
+/* The user's clients whose messages wait to be read (read_turns.c): those that have attached no GPU
+ * yet, and the others. A message of each list is read in turn, so that a newcomer waits for few. */
 struct user_queue {
         struct user *user;
         struct user_queue *next;

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/paths.h"
+#include "base/xdg.h"
 #include "daemon/setup/resource_file.h"
 
 #define SUFFIX       ".conf"
@@ -27,19 +28,11 @@
  * then there is none. */
 static int user_folder(char ret[static CONFIG_PATH_MAX])
 {
-        const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
         struct stat st;
-        int n;
+        const int r = xdg_folder(XDG_CONFIG, ret, CONFIG_PATH_MAX);
 
-        if (config && config[0] == '/') {
-                n = snprintf(ret, CONFIG_PATH_MAX, "%s", config);
-        } else {
-                if (!home || home[0] != '/')
-                        return -ENOENT;
-                n = snprintf(ret, CONFIG_PATH_MAX, "%s/.config", home);
-        }
-        if (n >= CONFIG_PATH_MAX)
-                return -ENAMETOOLONG;
+        if (r < 0)
+                return r;
         return stat(ret, &st) == 0 && st.st_uid == geteuid() ? 0 : -ENOENT;
 }
 

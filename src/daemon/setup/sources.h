@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "daemon/setup/config.h"
-#include "daemon/setup/kept.h"
+#include "daemon/setup/last_good.h"
 #include "daemon/setup/texts.h"
 
 #define SOURCES_SYSTEM_FILE CONFIG_SYSTEM_FILE

@@ -2,7 +2,7 @@
  * free.
  *
  * It exists from accept until the process has ended and its memory is seen free; without any ATTACH
- * only until the connection ends. Only server.c's sweep frees a record. */
+ * only until the connection ends. Only loop.c's sweep frees a record. */
 #pragma once
 
 #include "base/macros.h"
@@ -56,7 +56,7 @@ struct client {
         struct peer peer;
         struct container container;
         struct user *user;
-        struct client *turn_next;    /* link of the user's queue (turns.c) */
+        struct client *turn_next;    /* link of the user's queue (read_turns.c) */
         bool turn_waits, turn_joins; /* in which list of its user (users.h) */
         int fd;                      /* -EBADF: the connection has ended */
         sd_event_source *io, *exit, *timer;

@@ -1,9 +1,9 @@
 /* server.h: the state of the daemon's one loop.
  *
- * main.c and private.c start the loop; client.c owns connections, session.c translates between
- * messages and the scheduler, looks.c and measure.c read NVML's figures, control.c takes orders,
- * status.c describes the state. One thread. Handlers mark a client as dropped; after the batch
- * server.c's sweep tells the scheduler and frees the client. */
+ * main.c and private.c start the loop; client_connection.c owns connections, session.c translates
+ * between messages and the scheduler, looks.c and card_figures.c read NVML's figures, control.c
+ * takes orders, order_status.c describes the state. One thread. Handlers mark a client as dropped;
+ * after the batch loop.c's sweep tells the scheduler and frees the client. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 #include "daemon/cards/gpus.h"
 #include "daemon/state/pass.h"
 #include "daemon/people/peer.h"
-#include "daemon/setup/place.h"
+#include "daemon/setup/daemon_folder.h"
 #include "daemon/cards/reader.h"
 #include "daemon/people/users.h"
 #include "pairing/ways.h"
@@ -49,7 +49,7 @@ struct server_jobs {
 
 struct server {
         sd_event *event;
-        const struct config *config; /* the settings in force: `settings`, which only reload.c
+        const struct config *config; /* the settings in force: `settings`, which only order_reload.c
                                         changes */
         struct config settings;
         struct config files;     /* the same, without what orders changed; shares its classes */
@@ -93,7 +93,7 @@ struct server {
 
         sd_event_source *client_source, *control_source, *status_source, *post_source, *turn_source;
         sd_event_source *metrics_source; /* the endpoint's; NULL: there is none */
-        struct user_queue *turns;        /* users whose clients have messages to read (turns.c) */
+        struct user_queue *turns; /* users whose clients have messages to read (read_turns.c) */
         sd_event_source *sched_timer, *measure_timer, *linger_timer, *accept_timer;
         bool linger;
         bool open; /* connections are accepted */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "kubernetes/extender/pod.h"
+#include "kubernetes/extender/extender_pod.h"
 
 struct cluster;
 

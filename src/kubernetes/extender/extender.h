@@ -3,8 +3,8 @@
 #pragma once
 
 #include "kubernetes/api/web.h"
-#include "kubernetes/extender/answer.h"
-#include "kubernetes/serve/server.h"
+#include "kubernetes/extender/extender_answer.h"
+#include "kubernetes/serve/serve_loop.h"
 
 struct extender_options {
         struct server_options server;

@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "base/standard.h"
 #include "base/units.h"
-#include "kubernetes/api/options.h"
+#include "kubernetes/api/api_options.h"
 #include "kubernetes/extender/extender.h"
 #include "kubernetes/serve/certificate.h"
 

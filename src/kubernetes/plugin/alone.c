@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "base/lock.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 
 #define LOCK_FILE    "plugin.lock"

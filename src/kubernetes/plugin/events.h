@@ -2,7 +2,7 @@
  * the API server for nothing but create of events. */
 #pragma once
 
-#include "kubernetes/plugin/pod.h"
+#include "kubernetes/plugin/plugin_pod.h"
 #include "kubernetes/api/web.h"
 
 struct events;

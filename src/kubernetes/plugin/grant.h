@@ -4,7 +4,7 @@
  * Pure but for the look at the driver's files, which give the number of a GPU's device node. */
 #pragma once
 
-#include "kubernetes/plugin/cards.h"
+#include "kubernetes/plugin/plugin_cards.h"
 #include "kubernetes/plugin/deviceplugin.pb-c.h"
 
 #define GRANT_ERROR_MAX 256

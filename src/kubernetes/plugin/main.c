@@ -12,10 +12,10 @@
 #include "base/shares.h"
 #include "base/standard.h"
 #include "base/units.h"
-#include "kubernetes/api/options.h"
-#include "kubernetes/plugin/library.h"
+#include "kubernetes/api/api_options.h"
+#include "kubernetes/plugin/node_library.h"
 #include "kubernetes/plugin/plugin.h"
-#include "kubernetes/plugin/pod.h"
+#include "kubernetes/plugin/plugin_pod.h"
 
 #define RELEASE_DIR "/var/lib/sublet/" SUBLET_VERSION "/"
 

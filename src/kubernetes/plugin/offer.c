@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "kubernetes/plugin/deviceplugin.pb-c.h"
-#include "kubernetes/plugin/room.h"
+#include "kubernetes/plugin/message_room.h"
 
 struct listed_device {
         V1beta1__Device device;

@@ -1,7 +1,7 @@
 /* offer.h: what kubelet is told of the devices, as messages of its API. Pure. */
 #pragma once
 
-#include "kubernetes/plugin/choose.h"
+#include "kubernetes/plugin/choose_devices.h"
 
 #define OFFER_ERROR_MAX 128
 

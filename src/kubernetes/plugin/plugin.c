@@ -22,7 +22,7 @@
 #include "kubernetes/plugin/offer.h"
 #include "kubernetes/plugin/order.h"
 #include "kubernetes/plugin/processes.h"
-#include "kubernetes/plugin/room.h"
+#include "kubernetes/plugin/message_room.h"
 #include "kubernetes/plugin/rpc.h"
 #include "kubernetes/plugin/tenants.h"
 #include "kubernetes/api/watch.h"

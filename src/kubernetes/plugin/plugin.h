@@ -1,9 +1,9 @@
 /* plugin.h: the device plugin as a whole. */
 #pragma once
 
-#include "kubernetes/plugin/choose.h"
+#include "kubernetes/plugin/choose_devices.h"
 #include "kubernetes/plugin/grant.h"
-#include "kubernetes/plugin/pod.h"
+#include "kubernetes/plugin/plugin_pod.h"
 #include "kubernetes/api/web.h"
 
 struct plugin_options {

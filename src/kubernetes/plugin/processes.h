@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "kubernetes/plugin/cards.h"
+#include "kubernetes/plugin/plugin_cards.h"
 
 #define PROCESSES_GPUS 254 /* the driver's device files beyond are no GPUs */
 

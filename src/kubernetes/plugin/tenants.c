@@ -15,7 +15,7 @@
 #include "base/macros.h"
 #include "base/paths.h"
 #include "base/text.h"
-#include "kubernetes/plugin/classes.h"
+#include "kubernetes/plugin/pod_classes.h"
 #include "kubernetes/plugin/order.h"
 
 #define NAME         "50-kubernetes.conf"

@@ -8,7 +8,7 @@
 
 #include <systemd/sd-event.h>
 
-#include "kubernetes/plugin/pod.h"
+#include "kubernetes/plugin/plugin_pod.h"
 
 struct tenants;
 

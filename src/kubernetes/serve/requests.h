@@ -10,7 +10,7 @@
 
 #include <microhttpd.h>
 
-#include "kubernetes/serve/clients.h"
+#include "kubernetes/serve/serve_clients.h"
 
 #define REQUESTS_ERROR_MAX 256
 

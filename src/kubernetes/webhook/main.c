@@ -16,7 +16,7 @@
 #include "base/standard.h"
 #include "base/units.h"
 #include "kubernetes/serve/certificate.h"
-#include "kubernetes/serve/server.h"
+#include "kubernetes/serve/serve_loop.h"
 #include "kubernetes/webhook/review.h"
 
 #define LINGER_MAX_NS (300 * NSEC_PER_SEC)

@@ -12,9 +12,9 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
-#include "kubernetes/grammar/values.h"
+#include "kubernetes/grammar/count_values.h"
 #include "kubernetes/webhook/patch.h"
-#include "kubernetes/webhook/pod.h"
+#include "kubernetes/webhook/webhook_pod.h"
 
 static void cleanup_json(json_t **j)
 {

@@ -19,7 +19,7 @@
 #include "preload/state/core.h"
 #include "preload/state/part.h"
 #include "preload/process/cpus.h"
-#include "preload/process/front.h"
+#include "preload/process/front_calls.h"
 #include "preload/freeze/freeze.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/stream/gate.h"

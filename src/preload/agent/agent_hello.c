@@ -9,7 +9,7 @@
 #include "base/settings.h"
 #include "base/shares.h"
 #include "preload/freeze/freeze.h"
-#include "preload/process/front.h"
+#include "preload/process/front_calls.h"
 #include "preload/process/launcher.h"
 #include "preload/process/name.h"
 #include "preload/process/require.h"

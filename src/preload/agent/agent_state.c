@@ -2,7 +2,7 @@
 #include "preload/agent/agent_state.h"
 
 #include "preload/freeze/freeze.h"
-#include "preload/process/front.h"
+#include "preload/process/front_calls.h"
 
 struct agent_state agent = {.waits_ns = WAITS_NS};
 

@@ -7,7 +7,7 @@
 
 #include "base/macros.h"
 #include "preload/entry/doors.h"
-#include "preload/process/front.h"
+#include "preload/process/front_calls.h"
 #include "preload/process/libc_compat.h"
 
 void *dlsym_route(void *handle, const char *name);

@@ -15,7 +15,7 @@
 #include "preload/move/lost.h"
 #include "preload/hooks/managed.h"
 #include "preload/move/swap.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/gate.h"
 #include "preload/stream/interrupt.h"

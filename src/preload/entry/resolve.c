@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/entry/doors.h"
-#include "preload/process/front.h"
+#include "preload/process/front_calls.h"
 
 /* Returns the driver's answer for a program of another CUDA version; NULL: there is no function. */
 static void *answer(const char *name, int version, cuuint64_t flags)

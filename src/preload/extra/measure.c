@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/settings.h"
-#include "preload/extra/steps.h"
+#include "preload/extra/work_steps.h"
 #include "preload/process/lock.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"

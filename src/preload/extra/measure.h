@@ -1,5 +1,5 @@
 /* measure.h: counts and times what the program submits, for `sublet measure` (SUBLET_MEASURE). The
- * figures go to a file of this process (wire/measure.h).
+ * figures go to a file of this process (wire/wire_measure.h).
  *
  * While it is on, GATE_MEASURE is set, so that every call takes the slow way through its door, and
  * the door calls this module before and after the driver. While it is off, nothing is called. The
@@ -14,7 +14,7 @@
 
 #include "cuda/cuda_abi.h"
 #include "preload/extra/measure_sample.h"
-#include "wire/measure.h"
+#include "wire/wire_measure.h"
 
 struct measure_next;
 

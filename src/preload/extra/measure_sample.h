@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "cuda/cuda_abi.h"
-#include "wire/measure.h"
+#include "wire/wire_measure.h"
 
 struct sample_context;
 

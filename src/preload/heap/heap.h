@@ -95,7 +95,7 @@ struct block {
         enum block_kind kind;
         bool managed; /* its addresses come from cuMemAllocManaged, and are freed with its memory */
         bool dying;   /* the program has freed it, and its memory is being given back */
-        bool late;    /* an allocation in it is freed, but work may still use it (late.h) */
+        bool late;    /* an allocation in it is freed, but work may still use it (late_frees.h) */
         bool sync_memops; /* LARGE: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as set by the program */
         bool held;        /* the program is changing its mappings: its extents must not be moved */
         int priority;     /* blocks with higher priority come to the card first (overflow.c) */

@@ -17,7 +17,7 @@
 #include "preload/hooks/managed.h"
 #include "preload/overflow/overflow.h"
 #include "preload/state/poison.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 #include "preload/pool/pool.h"
 #include "preload/pool/room.h"
 #include "preload/stream/quiesce.h"

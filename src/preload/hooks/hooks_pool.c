@@ -11,7 +11,7 @@
 #include "preload/state/poison.h"
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 
 /* All allocations by the driver take about the same time. */
 #define WORK                  gate_work(DOOR_cuMemAllocAsync, 0)

@@ -13,7 +13,7 @@
 #include "preload/move/extent.h"
 #include "preload/freeze/freeze.h"
 #include "preload/process/hidden.h"
-#include "preload/move/kept.h"
+#include "preload/move/kept_copies.h"
 #include "preload/freeze/mover.h"
 #include "preload/heap/lent.h"
 #include "preload/move/export.h"
@@ -675,7 +675,7 @@ void swap_discard(struct gpu *g, struct block *b)
                 withdraw_managed(g, b, true);
         } else if (swap_empty(g, b)) {
                 heap_bury(&g->heap, b);
-        } else if (!core_passive()) { /* the agent tries again (late.c) */
+        } else if (!core_passive()) { /* the agent tries again (late_frees.c) */
                 b->handle = NULL;
                 b->next_late = g->late;
                 g->late = b;

@@ -39,7 +39,7 @@ int swap_back_block(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
 /* Back new memory at once while the program runs, as far as the limit allows: others see it on the
  * card, as with the driver. The rest is backed at the gate. So is memory that comes during a
- * capture: freed unused, it need not wait for the capture's end (late.h). core_lock held. */
+ * capture: freed unused, it need not wait for the capture's end (late_frees.h). core_lock held. */
 void swap_back_new(struct gpu *g) UNLOCKS(core_lock);
 
 /* The extent has no allocation any more: drop its contents, but keep its memory. core_lock held. */

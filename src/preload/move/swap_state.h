@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "preload/state/core.h"
-#include "preload/move/kept.h"
+#include "preload/move/kept_copies.h"
 #include "preload/move/swap.h"
 #include "preload/move/unchanged.h"
 

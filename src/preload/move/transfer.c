@@ -11,7 +11,7 @@
 #include "base/macros.h"
 #include "preload/move/extent.h"
 #include "preload/rm/freeze_watch.h"
-#include "preload/move/kept.h"
+#include "preload/move/kept_copies.h"
 #include "preload/move/trouble.h"
 #include "preload/freeze/mover.h"
 #include "preload/state/poison.h"

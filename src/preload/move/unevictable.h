@@ -3,7 +3,7 @@
  * is made, and returned after it is gone.
  *
  * Memory of unknown size (code, stacks, heaps, print buffers) is not listed here: the daemon
- * measures it on the card (src/daemon/ledger/measure.c).
+ * measures it on the card (src/daemon/ledger/card_figures.c).
  *
  * core_lock is held in all functions. They accept NULL, which stands for no memory. */
 #pragma once

@@ -22,7 +22,7 @@
 #include "preload/overflow/overflow.h"
 #include "preload/overflow/profile_file.h"
 #include "preload/stream/quiesce.h"
-#include "preload/extra/steps.h"
+#include "preload/extra/work_steps.h"
 #include "preload/overflow/trial.h"
 #include "preload/state/request.h"
 

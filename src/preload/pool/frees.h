@@ -2,8 +2,8 @@
  *
  * In the driver memory that was freed in stream order is free again when a call of the program has
  * waited for the free; that its stream has reached it is not enough. So frees are numbered, and
- * each call that waits tells pools (pool.h) and late frees (late.h) the number of the last free
- * before the call. */
+ * each call that waits tells pools (pool.h) and late frees (late_frees.h) the number of the last
+ * free before the call. */
 #pragma once
 
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/move/swap.h"
-#include "preload/pool/late.h"
+#include "preload/pool/late_frees.h"
 #include "preload/pool/pool.h"
 #include "preload/state/core.h"
 #include "preload/state/request.h"

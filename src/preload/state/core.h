@@ -38,7 +38,7 @@ struct gpu {
         bool unpacks;   /* the GPU can decompress into memory that is created for it */
         uint8_t uuid[16];
         uint64_t total;
-        uint32_t peers; /* peer.c: other GPUs that its memory is mapped for, 1 << ordinal */
+        uint32_t peers; /* peer_access.c: other GPUs that its memory is mapped for, 1 << ordinal */
         /* hooks_context.c: the primary context after its reset or last release. It may still be
          * current: calls in it get the driver's own answer. NULL once the context is retained
          * again. */
@@ -129,7 +129,7 @@ struct gpu {
         /* Descriptors that came with a LIMIT. The limit counts them beside heap.backed. */
         struct passed passed LOCKED;
         struct block *lost LOCKED; /* lost.c: lost by a sticky error, not given back yet */
-        struct block *late LOCKED; /* late.c: freed during a capture, released after it */
+        struct block *late LOCKED; /* late_frees.c: freed during a capture, released after it */
         struct trouble {
                 uint64_t since_ns, /* first failure; 0: there is none */
                         next_ns,   /* the time of the next attempt */

@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
-#include "ranks/real/nccl.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_nccl.h"
+#include "ranks/real/real_functions.h"
 
 #define COMM_MAGIC UINT64_C(0x73756c62656d6f63)
 /* How long an aborted or destroyed communicator's streams may take to end. */

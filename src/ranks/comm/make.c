@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
-#include "ranks/real/nccl.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_nccl.h"
+#include "ranks/real/real_functions.h"
 
 #define ID_MAGIC "sublet\x01"
 #define ID_BYTES sizeof(ID_MAGIC)

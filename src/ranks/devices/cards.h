@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ranks/devices/map.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_functions.h"
 
 struct cards {
         unsigned n;

@@ -1,14 +1,15 @@
 /* devices.h: the devices that the program sees, which `sublet run --ranks` makes out of the cards.
  *
- * They exist for the CUDA runtime library that PyTorch and others share (runtime.c) and for NVML.
- * The driver's own functions know the cards only: a runtime library checks what the driver tells it
- * against the driver's private data when it starts, and must find the truth. A device is the
- * ordinal that the program uses; a card is the driver's ordinal. Without SUBLET_RANKS both are the
- * same. Before cuInit() there are no devices, and numbers are passed on as they are. Any thread. */
+ * They exist for the CUDA runtime library that PyTorch and others share (device_runtime.c) and for
+ * NVML. The driver's own functions know the cards only: a runtime library checks what the driver
+ * tells it against the driver's private data when it starts, and must find the truth. A device is
+ * the ordinal that the program uses; a card is the driver's ordinal. Without SUBLET_RANKS both are
+ * the same. Before cuInit() there are no devices, and numbers are passed on as they are. Any
+ * thread. */
 #pragma once
 
 #include "ranks/devices/map.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_functions.h"
 
 /* Does cuInit(): the driver sees the GPUs that the job was given, whatever CUDA_VISIBLE_DEVICES
  * says. */

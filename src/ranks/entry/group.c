@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "ranks/real/nccl.h"
+#include "ranks/real/real_nccl.h"
 
 struct item {
         struct comm *comm;

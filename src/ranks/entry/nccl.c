@@ -10,8 +10,8 @@
 #include "ranks/devices/devices.h"
 #include "ranks/entry/group.h"
 #include "ranks/real/entry.h"
-#include "ranks/real/nccl.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_nccl.h"
+#include "ranks/real/real_functions.h"
 
 /* ncclGetVersion() returns it where there is no real NCCL. */
 #define VERSION 22809

@@ -18,7 +18,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
-#include "ranks/meet/server.h"
+#include "ranks/meet/meet_server.h"
 
 #define OFTEN_MS  1
 #define SELDOM_MS 256

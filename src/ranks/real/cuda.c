@@ -1,7 +1,7 @@
 /* cuda.c: owns the table of the driver's functions. */
 #include "base/macros.h"
-#include "ranks/real/real.h"
-#include "ranks/real/table.h"
+#include "ranks/real/real_functions.h"
+#include "ranks/real/lookup.h"
 
 static CUresult missing(void);
 

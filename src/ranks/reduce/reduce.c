@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_functions.h"
 
 #define BLOCKS_PER_SM 4u
 

@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "ranks/real/real.h"
+#include "ranks/real/real_functions.h"
 
 #define PAGE       4096u
 #define HUGE_BYTES (UINT64_C(2) << 20) /* granularity of memory that is exported */

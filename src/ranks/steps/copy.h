@@ -1,7 +1,7 @@
 /* copy.h: a copy to or from a ring, in a stream. As steps.h, for its files. */
 #pragma once
 
-#include "ranks/real/real.h"
+#include "ranks/real/real_functions.h"
 #include "ranks/ring/ring.h"
 
 /* Copies nothing onto itself. */

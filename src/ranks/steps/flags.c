@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "ranks/real/real.h"
+#include "ranks/real/real_functions.h"
 
 /* One batch: at most two operations for each rank, and two more. The driver takes 256 at least. */
 struct batch {

@@ -1,0 +1,46 @@
+/* extender_pod.h: what the extender reads of a pod and of a node, as the API server and the
+ * scheduler show them. Pure. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <jansson.h>
+
+#define POD_KEY_MAX 64  /* a UID, with the NUL */
+#define POD_JOB_MAX 96  /* as JOB_NAME_MAX */
+#define NODE_MAX    254 /* a node's name */
+
+struct pod_rules {
+        const char *resource;     /* sublet.dev/gpu */
+        unsigned devices_per_gpu; /* as which the nodes' plugins offer each GPU */
+        double bound;             /* of pods that name none */
+};
+
+struct pod {
+        char uid[POD_KEY_MAX];
+        char name[128]; /* NAMESPACE/NAME, for messages */
+        char node[NODE_MAX];
+        char job[POD_JOB_MAX]; /* "": it names none that could be one */
+        double bound;
+        bool bound_is_wrong; /* the annotation cannot be read, and the rules' bound is used */
+        unsigned gpus;       /* that it asks for; 0: none of ours */
+        bool ended;
+};
+
+/* What pod_read() and node_read() read, beside names, as sift.h says. */
+extern const char *const pod_fields[], *const node_fields[];
+
+/* 0; -EINVAL: this is no pod. */
+int pod_read(const json_t *json, const struct pod_rules *rules, struct pod *ret);
+
+struct node {
+        char name[NODE_MAX];
+        char product[96]; /* the label nvidia.com/gpu.product; "": not known */
+        unsigned gpus;
+};
+
+int node_read(const json_t *json, const struct pod_rules *rules, struct node *ret);
+
+/* Whether a card of this name, such as "NVIDIA H200", may be the node's product. */
+bool node_may_have(const char *product, const char *gpu);

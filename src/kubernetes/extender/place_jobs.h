@@ -1,0 +1,34 @@
+/* place_jobs.h: whether a pod finds a GPU on a node, alone or beside a job that runs there, so that
+ * both bounds are kept.
+ *
+ * At most two measured jobs share a GPU. Nobody here knows which GPU which pod has, and pods that
+ * run do not move. If the node has fewer jobs than GPUs, the new one finds a free GPU. Otherwise it
+ * must go beside one of the jobs, so that the others can be dealt out to the other GPUs: by
+ * matching. Pods whose job is not measured, and those with several GPUs, have theirs for
+ * themselves. Not thread-safe. */
+#pragma once
+
+#include <stddef.h>
+
+#include "kubernetes/extender/extender_jobs.h"
+
+#define PLACE_GPUS_MAX 64u
+#define PLACE_WHY_MAX  512
+
+struct place_pod {
+        int job; /* of jobs; negative: not measured */
+        double bound;
+        unsigned gpus;
+};
+
+enum place_how { PLACE_NOT, PLACE_ALONE, PLACE_BESIDE };
+
+struct place {
+        enum place_how how;
+        double gain; /* progress that the node makes more of, all of its jobs together */
+        char why[PLACE_WHY_MAX]; /* PLACE_NOT: a sentence */
+};
+
+/* one: its job is measured. 0 or -ENOMEM. */
+int place_try(struct jobs *jobs, unsigned gpus, const struct place_pod *running, size_t n,
+              const struct place_pod *one, struct place *ret);

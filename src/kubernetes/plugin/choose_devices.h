@@ -1,0 +1,23 @@
+/* choose_devices.h: which devices a pod should get, of those that are free. Pure. */
+#pragma once
+
+#include "kubernetes/plugin/plugin_cards.h"
+
+enum place {
+        PLACE_SPREAD, /* the card with the least load */
+        PLACE_PACK, /* the fullest card on which the pod's work still fits, else the least loaded */
+};
+
+/* Chooses `size` of the n available devices, all that must be included among them. Several devices
+ * are of different cards while there are such; beyond that the cards get a second one each, and so
+ * on. ret, with room for `size` pointers, gets pointers of available and must. Returns how many
+ * there are: less than size if fewer are available. */
+size_t choose_devices(const struct cards *cards, enum place place, char **available, size_t n,
+                      char **must, size_t n_must, size_t size, const char **ret);
+
+/* The load of a card in thousandths of its memory: what its programs may allocate, one card's
+ * memory for each program that waits, and LOAD_PENDING for each device that is given out and has no
+ * program yet. taken: how many of the card's devices are given out. */
+#define LOAD_FULL    1000u
+#define LOAD_PENDING 100u
+uint64_t choose_load(const struct card *card, unsigned taken);

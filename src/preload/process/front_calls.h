@@ -1,0 +1,11 @@
+/* front_calls.h: asks the library in front of this one, if there is one (cuda/front.h). Any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+bool front_is_there(void);
+/* Returns what the program gets for this name. found: what it would get without the library. */
+void *front_replace(const char *symbol, void *found);
+/* Returns a number for the wait if work in flight waits for another rank of the job, else 0. */
+unsigned front_waits(void);

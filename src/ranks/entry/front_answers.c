@@ -1,0 +1,39 @@
+/* front_answers.c: owns what libsublet.so asks this library (cuda/front.h). */
+#include "cuda/front.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "ranks/devices/cards.h"
+#include "ranks/devices/devices.h"
+#include "ranks/entry/nccl.h"
+#include "ranks/real/real_functions.h"
+#include "ranks/ring/ring.h"
+
+/* The program may close stderr before it uses NCCL. */
+__attribute__((constructor)) static void front_loaded(void)
+{
+        log_guard_stderr();
+}
+
+static void *replace(const char *symbol, void *found)
+{
+        void *own = NULL;
+
+        if (!found || real_is_looking() || !cards_ranks())
+                return found;
+        if (strncmp(symbol, "cuda", 4) == 0)
+                own = devices_replace_runtime(symbol);
+        else if (strncmp(symbol, "cu", 2) == 0)
+                own = devices_replace_driver(symbol);
+        else if (strncmp(symbol, "nvml", 4) == 0)
+                own = devices_replace_nvml(symbol);
+        else
+                own = nccl_replace(symbol);
+        return own ? own : found;
+}
+
+__attribute__((visibility("default"))) const struct front sublet_front = {
+        .replace = replace,
+        .waits = ring_waits,
+};
