@@ -26,7 +26,7 @@
 #include "daemon/setup/kill_point.h"
 #include "daemon/setup/sources.h"
 #include "daemon/private.h"
-#include "daemon/net/mps_servers.h"
+#include "daemon/mps/mps_servers.h"
 #include "daemon/net/read_turns.h"
 #include "daemon/queue/submit.h"
 #include "daemon/net/session.h"

@@ -10,7 +10,7 @@
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/card_figures.h"
 #include "daemon/metrics/tally.h"
-#include "daemon/net/mps_servers.h"
+#include "daemon/mps/mps_servers.h"
 #include "fakes/daemon.h"
 
 #define WEAK __attribute__((weak))

@@ -17,7 +17,7 @@
 #include "daemon/people/process.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/net/broker.h"
-#include "daemon/net/mps_servers.h"
+#include "daemon/mps/mps_servers.h"
 #include "daemon/net/room_left.h"
 #include "daemon/ledger/pause.h"
 #include "daemon/ledger/entitlement.h"

@@ -1,6 +1,6 @@
 /* mps_servers.c: owns the control daemons of MPS: who may have one, and when each starts and ends.
  * Must never wait for one, and never end one while a program may use it. */
-#include "daemon/net/mps_servers.h"
+#include "daemon/mps/mps_servers.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -23,7 +23,7 @@
 #include "base/macros.h"
 #include "base/text.h"
 #include "daemon/ledger/entitlement.h"
-#include "daemon/net/mps_card.h"
+#include "daemon/mps/mps_card.h"
 #include "daemon/state/client.h"
 #include "mps/mps.h"
 #include "mps/usage.h"

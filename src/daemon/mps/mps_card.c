@@ -1,6 +1,6 @@
 /* mps_card.c: owns for which card a program can have an MPS server. Must never guess between two
  * cards. */
-#include "daemon/net/mps_card.h"
+#include "daemon/mps/mps_card.h"
 
 #include <ctype.h>
 #include <string.h>
