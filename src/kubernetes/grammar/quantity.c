@@ -134,6 +134,26 @@ int quantity_bytes(const char *text, uint64_t *ret_bytes)
         return 0;
 }
 
+int quantity_size(const char *text, uint64_t *ret_bytes)
+{
+        size_t n = strlen(text);
+        uint64_t bytes;
+        char copy[64];
+        int r;
+
+        if (n >= sizeof(copy))
+                return -EINVAL;
+        n -= n > 0 && text[n - 1] == 'B';
+        memcpy(copy, text, n);
+        copy[n] = '\0';
+        r = quantity_bytes(copy, &bytes);
+        if (r == 0 && bytes < MIB)
+                return -EDOM;
+        if (r == 0)
+                *ret_bytes = bytes;
+        return r;
+}
+
 int quantity_mib(const char *text, uint64_t *ret_mib)
 {
         unsigned __int128 bytes = 0;

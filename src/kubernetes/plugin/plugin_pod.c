@@ -23,28 +23,6 @@ struct reading {
         struct pod *pod;
 };
 
-/* Reads Kubernetes' quantities, and with a B behind them ("20GiB") as people write sizes elsewhere.
- * -EDOM: less than 1 MiB, which nobody means: in "8192m" the m is a thousandth. */
-static int parse_size(const char *text, uint64_t *ret)
-{
-        size_t n = strlen(text);
-        uint64_t bytes;
-        char copy[64];
-        int r;
-
-        if (n >= sizeof(copy))
-                return -EINVAL;
-        n -= n > 0 && text[n - 1] == 'B';
-        memcpy(copy, text, n);
-        copy[n] = '\0';
-        r = quantity_bytes(copy, &bytes);
-        if (r == 0 && bytes < MIB)
-                return -EDOM;
-        if (r == 0)
-                *ret = bytes;
-        return r;
-}
-
 static int parse_group(const char *text, char ret[static POD_GROUP_MAX])
 {
         const size_t n = strlen(text);
@@ -91,12 +69,12 @@ static int read_maximum(struct reading *r, const char *text)
 
 static int read_memory_cap(struct reading *r, const char *text)
 {
-        return parse_size(text, &r->pod->wishes.memory_cap);
+        return quantity_size(text, &r->pod->wishes.memory_cap);
 }
 
 static int read_memory_request(struct reading *r, const char *text)
 {
-        return parse_size(text, &r->pod->wishes.memory_request);
+        return quantity_size(text, &r->pod->wishes.memory_request);
 }
 
 static int read_priority(struct reading *r, const char *text)
