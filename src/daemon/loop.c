@@ -181,7 +181,7 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
         struct server *s = userdata;
 
         notice_absence(s, usec);
-        measure_period(s);
+        figures_period(s);
         history_period(s);
         looks_sample(s);
         if (s->linger)
@@ -257,7 +257,7 @@ static const struct caught {
         {SIGUSR1, on_needless}, {SIGUSR2, on_needless}, {SIGCHLD, on_child},
 };
 
-void server_block_signals(void)
+void loop_block_signals(void)
 {
         sigset_t mask;
 
@@ -299,7 +299,7 @@ static int add_sources(struct server *s)
             (s->place->listening[PLACE_STATUS] >= 0 &&
              (r = sd_event_add_io(s->event, &s->status_source, s->place->listening[PLACE_STATUS],
                                   EPOLLIN, control_accept_viewer, s)) < 0) ||
-            (r = catch_signals(s)) < 0 || (r = turns_open(s)) < 0 ||
+            (r = catch_signals(s)) < 0 || (r = read_turns_open(s)) < 0 ||
             (r = add_timer(s, &s->sched_timer, on_sched_timer)) < 0 ||
             (r = sd_event_source_set_priority(s->sched_timer, SD_EVENT_PRIORITY_IMPORTANT)) < 0 ||
             (r = add_timer(s, &s->measure_timer, on_measure_timer)) < 0 ||
@@ -443,7 +443,7 @@ static void server_close(struct server *s)
         endpoint_use(s, NULL);
         peer_daemons_close(s);
         reserve_free(s);
-        turns_close(s);
+        read_turns_close(s);
         (void)sd_event_source_disable_unref(s->client_source);
         (void)sd_event_source_disable_unref(s->control_source);
         (void)sd_event_source_disable_unref(s->status_source);
@@ -461,8 +461,8 @@ static void server_close(struct server *s)
         config_free(&s->settings);
 }
 
-int server_run(const struct config *config, struct sources *sources, struct place *place,
-               struct ring *history, bool linger)
+int loop_run(const struct config *config, struct sources *sources, struct place *place,
+             struct ring *history, bool linger)
 {
         struct server *s = calloc(1, sizeof(*s));
         int r;

@@ -245,7 +245,7 @@ static int serve(struct options *o, const struct place_options *where)
         struct ring *history;
         int r;
 
-        server_block_signals();
+        loop_block_signals();
         r = place_open(where, &place, error);
 
         if (r < 0) {
@@ -256,7 +256,7 @@ static int serve(struct options *o, const struct place_options *where)
         history = ring_new();
         do {
                 sources_read_first(&o->sources, &o->config);
-                r = server_run(&o->config, &o->sources, &place, history, false);
+                r = loop_run(&o->config, &o->sources, &place, history, false);
         } while (r == SERVER_AFRESH);
         ring_free(history);
         if (r >= 0)

@@ -47,7 +47,7 @@ static pid_t start_worker(const struct config *config, struct sources *sources, 
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(SERVER_STOPPED);
-        r = server_run(config, sources, place, history, true);
+        r = loop_run(config, sources, place, history, true);
         exit(r < 0 ? EXIT_FAILURE : r);
 }
 
@@ -238,7 +238,7 @@ static void forget_the_starter(void)
         for (int sig = 1; sig < NSIG; sig++)
                 (void)signal(sig, SIG_DFL);
         (void)sigprocmask(SIG_SETMASK, &none, NULL);
-        server_block_signals();
+        loop_block_signals();
         (void)syscall(SYS_close_range, 3u, ~0u, 0u);
         (void)umask(077);
         for (size_t i = 0; i < ARRAY_SIZE(of_a_service); i++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sched/internal.h"
+#include "base/precondition.h"
 
 /* ---- making and settings ---- */
 
@@ -97,11 +98,17 @@ static struct account *find_account(struct client *c, unsigned gpu)
 
 /* ---- GPUs ---- */
 
+static bool gpu_is_known(const struct sched *s, unsigned gpu)
+{
+        return gpu < s->gpus && s->gpu[gpu].present;
+}
+
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
 {
         struct client **list;
 
-        if (gpu >= SCHED_GPUS_MAX || total_bytes == 0 || total_bytes > BYTES_MAX)
+        PRECONDITION(gpu < SCHED_GPUS_MAX, -EINVAL);
+        if (total_bytes == 0 || total_bytes > BYTES_MAX)
                 return -EINVAL;
         if (s->gpu[gpu].present)
                 return -EEXIST;
@@ -120,8 +127,9 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes)
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
+        PRECONDITION(gpu_is_known(s, gpu), );
         touch_begin(s, now_ns, one_gpu(gpu));
-        if (gpu < s->gpus && s->gpu[gpu].present && total_bytes && total_bytes <= BYTES_MAX) {
+        if (total_bytes && total_bytes <= BYTES_MAX) {
                 s->gpu[gpu].total = total_bytes;
                 s->gpu[gpu].foreign = MIN(s->gpu[gpu].foreign, total_bytes);
         }
@@ -130,7 +138,8 @@ void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64
 
 void sched_gpu_bus(struct sched *s, unsigned gpu, uint64_t bytes_per_s)
 {
-        if (gpu < s->gpus && s->gpu[gpu].present && bytes_per_s)
+        PRECONDITION(gpu_is_known(s, gpu), );
+        if (bytes_per_s)
                 s->gpu[gpu].gib_guess_ns = clamp_u64(
                         (uint64_t)((double)GIB * (double)NSEC_PER_SEC / (double)bytes_per_s),
                         GIB_MIN_NS, GIB_MAX_NS);
@@ -138,8 +147,7 @@ void sched_gpu_bus(struct sched *s, unsigned gpu, uint64_t bytes_per_s)
 
 int sched_gpu_remove(struct sched *s, unsigned gpu)
 {
-        if (gpu >= s->gpus || !s->gpu[gpu].present)
-                return -EINVAL;
+        PRECONDITION(gpu_is_known(s, gpu), -EINVAL);
         if (sched_gpu_in_use(s, gpu))
                 return -EBUSY;
         s->gpu[gpu] = (struct gpu){0};
@@ -149,20 +157,19 @@ int sched_gpu_remove(struct sched *s, unsigned gpu)
 void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, uint64_t now_ns,
                        struct sched_actions *out)
 {
+        PRECONDITION(gpu_is_known(s, gpu), );
         touch_begin(s, now_ns, one_gpu(gpu));
-        if (gpu < s->gpus && s->gpu[gpu].present) {
-                s->gpu[gpu].foreign = MIN(foreign_bytes, s->gpu[gpu].total);
-                s->gpu[gpu].shortage = 0;
-        }
+        s->gpu[gpu].foreign = MIN(foreign_bytes, s->gpu[gpu].total);
+        s->gpu[gpu].shortage = 0;
         touch_end(s, out);
 }
 
 void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
                      struct sched_actions *out)
 {
+        PRECONDITION(gpu_is_known(s, gpu), );
         touch_begin(s, now_ns, one_gpu(gpu));
-        if (gpu < s->gpus && s->gpu[gpu].present)
-                policy_yield(s, gpu, MIN(bytes, s->gpu[gpu].total));
+        policy_yield(s, gpu, MIN(bytes, s->gpu[gpu].total));
         touch_end(s, out);
 }
 

@@ -143,6 +143,9 @@ struct sched_actions {
 
 /* ---- GPUs ---- */
 
+/* In these functions a GPU that was not added is a broken precondition (base/precondition.h); the
+ * functions that only look answer that there is none. */
+
 /* Adds GPU number gpu (0 .. SCHED_GPUS_MAX-1) with its total bytes. Returns 0, -EINVAL, -EEXIST. */
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
 /* Corrects a card's total: a client reported one first, and NVML reports another. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "sched/internal.h"
+#include "base/precondition.h"
 
 /* True if all allocated memory fits the card now. Mode off promises that it stays there, as with
  * the plain driver. */
@@ -53,6 +54,7 @@ static void commit_what_is_resident(struct sched *s)
 int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
                    struct sched_actions *out)
 {
+        PRECONDITION(mode <= SCHED_MODE_OFF, -EINVAL);
         touch_begin(s, now_ns, ALL_GPUS);
         if (mode == SCHED_MODE_OFF && s->config.mode != SCHED_MODE_OFF) {
                 if (!all_resident(s))

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sched/internal.h"
+#include "base/precondition.h"
 
 static const char *const state_names[] = {
         [SCHED_IDLE] = "idle",       [SCHED_WAITING] = "waiting",   [SCHED_RESTORING] = "restoring",
@@ -94,6 +95,7 @@ uint64_t sched_beyond_cards(const struct sched *s)
 
 bool sched_gpu_in_use(const struct sched *s, unsigned gpu)
 {
+        PRECONDITION(gpu < SCHED_GPUS_MAX, false);
         return s->gpu[gpu].n_clients > 0;
 }
 

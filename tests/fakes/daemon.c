@@ -51,7 +51,7 @@ WEAK bool reader_ask(struct reader *r)
 }
 
 uint64_t most = UINT64_MAX;
-WEAK uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
+WEAK uint64_t figures_most(struct server *s, const struct client *c, unsigned gpu)
 {
         return most;
 }

@@ -15,5 +15,5 @@ extern unsigned reader_asks;
 /* The result of host_pool_helps(), and the calls of host_pool_lack() and host_pool_attached(). */
 extern bool pool_helps;
 extern unsigned pool_looks, pools_attached;
-/* The result of measure_most(). */
+/* The result of figures_most(). */
 extern uint64_t most;

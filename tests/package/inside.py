@@ -14,6 +14,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.error
 import urllib.request
@@ -239,6 +240,36 @@ def check_queue():
     end.unlink()
 
 
+def check_lab_page():
+    """What docs/lab.md tells who looks after a machine works, in its order: the file, the commands, what a program does
+    without the daemon."""
+    page = pathlib.Path("/usr/share/doc/sublet/docs/lab.md").read_text()
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.M)]
+    for name in ("alice", "bob", "carol", "dora"):
+        run("useradd", "--create-home", name)
+    pathlib.Path("/etc/sublet/subletd.conf").write_text(
+        "".join(block for block in blocks if block.lstrip().startswith("[")).replace("require = yes\n", "require = yes\nnames = own\n"))
+    typed = [line for block in blocks for line in block.splitlines() if line.startswith(("sudo ", "sublet status"))]
+    for line in (line for line in typed if not re.search("apt |jupyter|--sim", line)):
+        run("env", f"LD_LIBRARY_PATH={SIMULATOR}", "SIMCUDA_SESSION=+trial", *line.removeprefix("sudo ").split())
+    alice = int(run("id", "-u", "alice"))
+    hers = Holder(alice)
+    client, = (client for gpu in status()["gpus"] for client in gpu["clients"] if client["pid"] == hers.pid)
+    assert (client["class"], client["memory_cap"]) == ("vision", None) and client["minimum"] == 0.5, client
+    hers.go_on()
+    without = re.findall(r"`sudo (systemctl (?:restart|disable).*?)`", page)
+    assert len(without) == 2, without
+    for command in without:
+        run(*command.split())
+    waits = subprocess.Popen(as_user(alice, "env", f"LD_LIBRARY_PATH={SIMULATOR}", "SIMCUDA_SESSION=+trial", "sublet", "run", "--",
+                                     "python3", HOLDER), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said = waits.stderr.readline()
+    assert "no daemon answers in /run/sublet, and the owner of this machine requires sharing" in said, said
+    run("systemctl", "enable", "--now", "subletd.service", "subletd.socket")
+    said, _ = waits.communicate("on\n", timeout=GENEROUS_S)
+    assert said == "holds\nthe same\n" and waits.returncode == 0, said
+
+
 def restarts():
     return int(property_of("subletd.service", "NRestarts"))
 
@@ -313,6 +344,10 @@ holders[0].go_on()
 newer = Holder(USERS[0])
 assert {newer.pid, holders[1].pid} <= set(clients())
 newer.go_on()
+
+step("docs/lab.md, as it stands")
+check_lab_page()
+wait_for(lambda: holders[1].pid in clients(), "the program does not come back")
 pathlib.Path("/etc/sublet/subletd.conf").write_text("[daemon]\nquantum = 3s\n")
 
 step("remove, while a program runs")

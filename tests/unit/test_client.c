@@ -37,7 +37,7 @@ int session_handle(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
+bool figures_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
 {
         *ret_sure = now.sure;
         return now.gone;
@@ -59,14 +59,14 @@ bool server_may_accept(struct server *s)
 }
 
 /* In place of read_turns.c: handles the waiting messages of the client at once. */
-void turns_wait(struct client *c)
+void read_turns_wait(struct client *c)
 {
         now.waits++;
         while (client_turn(c))
                 ;
 }
 
-void turns_leave(struct client *c)
+void read_turns_leave(struct client *c)
 {
 }
 

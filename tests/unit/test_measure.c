@@ -44,13 +44,13 @@ static void look(bool sample)
                 card->processes[i] = (struct nvml_process){1000 + i, MIB};
         server.look = &shown;
         server.look_ns = clock_now_ns();
-        measure_looked(&server, sample);
-        assert_false(event_open); /* measure_looked() has ended its event */
+        figures_looked(&server, sample);
+        assert_false(event_open); /* figures_looked() has ended its event */
 }
 
 static void period(void)
 {
-        measure_period(&server);
+        figures_period(&server);
         look(true);
 }
 
@@ -151,21 +151,21 @@ static void bytes_that_a_client_has_not_said_are_measured_beside_the_others(void
         now.account.unevictable_known = MIB / 2;
         period();
         period();
-        assert_int_equal(measure_excess_soon(acc), 0);
+        assert_int_equal(figures_excess_soon(acc), 0);
         period();
-        assert_int_equal(measure_excess_soon(acc), MIB / 4);
-        assert_int_equal(measure_excess(acc), 0);
+        assert_int_equal(figures_excess_soon(acc), MIB / 4);
+        assert_int_equal(figures_excess(acc), 0);
         period();
-        assert_int_equal(measure_excess(acc), MIB / 4);
+        assert_int_equal(figures_excess(acc), MIB / 4);
         now.account.unevictable_known = MIB; /* one odd sample */
         period();
-        assert_int_equal(measure_excess_soon(acc), MIB / 4);
-        assert_int_equal(measure_excess(acc), 0);
+        assert_int_equal(figures_excess_soon(acc), MIB / 4);
+        assert_int_equal(figures_excess(acc), 0);
         now.account.unevictable_known = MIB / 4;
         period();
         period();
-        assert_int_equal(measure_excess_soon(acc), MIB / 2);
-        assert_int_equal(measure_excess(acc), 0);
+        assert_int_equal(figures_excess_soon(acc), MIB / 2);
+        assert_int_equal(figures_excess(acc), 0);
 }
 
 static void moving_bytes_are_not_counted_as_unevictable(void **state)
@@ -307,17 +307,17 @@ static void the_most_that_a_process_holds_includes_unattributed_bytes(void **sta
         now.foreign = GIB;
         look(false);
         /* NVML names the process; bytes in no process's name may be its managed memory. */
-        assert_int_equal(measure_most(&server, &clients[0], 0), MIB + GIB + slack);
+        assert_int_equal(figures_most(&server, &clients[0], 0), MIB + GIB + slack);
         now.listed = 0;
         now.account.usage.backed = MIB / 2;
         now.account.unevictable = MIB / 4;
         look(false);
-        assert_int_equal(measure_most(&server, &clients[0], 0),
+        assert_int_equal(figures_most(&server, &clients[0], 0),
                          GIB + CLIENTS * MIB - (CLIENTS - 1) * (MIB * 3 / 4) + slack);
         now.account.usage.backed = GIB;
-        assert_int_equal(measure_most(&server, &clients[0], 0), slack);
+        assert_int_equal(figures_most(&server, &clients[0], 0), slack);
         server.look = NULL;
-        assert_int_equal(measure_most(&server, &clients[0], 0), UINT64_MAX);
+        assert_int_equal(figures_most(&server, &clients[0], 0), UINT64_MAX);
 }
 
 /* Each look tells the scheduler, even if foreign bytes have risen by too little to report. */
@@ -343,7 +343,7 @@ static void only_a_later_look_shows_a_rise(void **state)
 {
         period();
         now.foreign = GIB;
-        measure_rise(&server, 0);
+        figures_rise(&server, 0);
         assert_int_equal(reader_asks, 1);
         server.gpus.list[0].rise_ns += NSEC_PER_SEC; /* later than the look below */
         look(false);
@@ -370,10 +370,10 @@ static void a_failed_reading_changes_nothing(void **state)
         now.fails = true;
         for (unsigned second = 0; second < 5; second++)
                 period();
-        measure_rise(&server, 0);
+        figures_rise(&server, 0);
         look(false);
-        assert_int_equal(measure_foreign(&server.gpus.list[0]), GIB);
-        assert_int_equal(measure_most(&server, &clients[0], 0), UINT64_MAX);
+        assert_int_equal(figures_foreign(&server.gpus.list[0]), GIB);
+        assert_int_equal(figures_most(&server, &clients[0], 0), UINT64_MAX);
         assert_int_equal(now.foreign_told, GIB);
         assert_int_equal(server.gpus.list[0].measured_ns, measured_ns);
         assert_int_equal(now.told_unevictable, 0);
@@ -391,7 +391,7 @@ static void a_shortage_is_forgotten_when_readings_fail(void **state)
         assert_int_equal(now.told_foreign, before + 3);
         server.look = NULL; /* the reader is late or has ended */
         for (unsigned second = 0; second < 10; second++)
-                measure_period(&server);
+                figures_period(&server);
         assert_int_equal(now.told_foreign, before + 4);
 }
 
@@ -401,7 +401,7 @@ static bool is_gone(struct client *c, uint64_t ago_ns)
         bool sure, gone;
 
         look(false);
-        gone = measure_is_gone(&server, c, server.look_ns - ago_ns, &sure);
+        gone = figures_is_gone(&server, c, server.look_ns - ago_ns, &sure);
         return gone && sure;
 }
 
@@ -411,11 +411,11 @@ static void a_look_before_a_clients_end_does_not_show_it_gone(void **state)
         bool sure;
 
         look(false);
-        assert_false(measure_is_gone(&server, c, server.look_ns + 1, &sure));
+        assert_false(figures_is_gone(&server, c, server.look_ns + 1, &sure));
         now.listed--;
         look(false);
-        assert_false(measure_is_gone(&server, c, server.look_ns + 1, &sure));
-        assert_true(measure_is_gone(&server, c, server.look_ns, &sure));
+        assert_false(figures_is_gone(&server, c, server.look_ns + 1, &sure));
+        assert_true(figures_is_gone(&server, c, server.look_ns, &sure));
 }
 
 static void a_process_that_nvml_no_longer_names_is_gone(void **state)

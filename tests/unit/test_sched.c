@@ -2,6 +2,10 @@
  * clients. test_sched_turns.c tests who runs and who gives way. */
 #include "sched_bench.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #define BENCH struct bench *b __attribute__((cleanup(done))) = bench_new(NULL)
 
 static void done(struct bench **b)
@@ -34,7 +38,6 @@ static void headroom_of_a_large_card_is_512_mib(void **state)
         assert_int_equal(sched_gpu_view(b->s, 3, &v), 0);
         assert_int_equal(v.headroom, 512 * MIB);
         assert_int_equal(sched_gpu_add(b->s, 3, GIB), -EEXIST);
-        assert_int_equal(sched_gpu_add(b->s, 16, GIB), -EINVAL);
         assert_int_equal(sched_gpu_add(b->s, 4, UINT64_MAX), -EINVAL);
 }
 
@@ -1090,9 +1093,37 @@ static void clients_that_do_something_else_are_listed_once(void **state)
         assert_int_equal(changes(b), 0);
 }
 
+/* A build with tests ends; test_precondition.c has what a release does. */
+static void a_gpu_that_is_not_known_ends_a_build_with_tests(void **state)
+{
+        BENCH;
+        struct sched_actions out = {0};
+
+        for (unsigned i = 0; i < 4; i++) {
+                pid_t child = fork();
+                int status = 0;
+
+                if (child == 0) {
+                        (void)close(STDERR_FILENO);
+                        if (i == 0)
+                                (void)sched_gpu_add(b->s, SCHED_GPUS_MAX, GIB);
+                        else if (i == 1)
+                                sched_gpu_foreign(b->s, 5, 0, b->now_ns, &out);
+                        else if (i == 2)
+                                (void)sched_gpu_remove(b->s, 5);
+                        else
+                                (void)sched_set_mode(b->s, (enum sched_mode)7, b->now_ns, &out);
+                        _exit(0);
+                }
+                assert_int_equal(waitpid(child, &status, 0), child);
+                assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_gpu_that_is_not_known_ends_a_build_with_tests),
                 cmocka_unit_test(a_corrected_card_size_replaces_the_stated_one),
                 cmocka_unit_test(a_card_is_removed_once_no_client_uses_it),
                 cmocka_unit_test(the_visible_size_excludes_headroom_and_the_unevictable_budget),

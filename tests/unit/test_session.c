@@ -67,17 +67,17 @@ void server_measure_soon(struct server *s)
         measured_soon++;
 }
 
-uint64_t measure_excess(const struct client_account *acc)
+uint64_t figures_excess(const struct client_account *acc)
 {
         return acc->excess[0];
 }
 
-uint64_t measure_excess_soon(const struct client_account *acc)
+uint64_t figures_excess_soon(const struct client_account *acc)
 {
         return acc->excess[1];
 }
 
-void measure_rise(struct server *s, unsigned gpu)
+void figures_rise(struct server *s, unsigned gpu)
 {
         rises++;
 }
@@ -104,12 +104,12 @@ void pass_match(struct server *s)
 {
 }
 
-int meet_name(struct client *c, const struct wire_message *m)
+int broker_name(struct client *c, const struct wire_message *m)
 {
         return 0;
 }
 
-int meet_peer(struct client *c, const struct wire_message *m)
+int broker_peer(struct client *c, const struct wire_message *m)
 {
         return 0;
 }

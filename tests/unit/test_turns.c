@@ -73,7 +73,7 @@ void gpus_forget(struct gpus *g, struct sched *sched, uint64_t now_ns)
         step("forget");
 }
 
-void measure_looked(struct server *s, bool sample)
+void figures_looked(struct server *s, bool sample)
 {
         step(sample ? "sample" : "measure");
 }
@@ -128,7 +128,7 @@ static int begin(void **state)
         server = (struct server){.config = &config, .users = users_new(100), .clients = clients};
         assert_non_null(server.users);
         assert_true(sd_event_new(&server.event) >= 0);
-        assert_int_equal(MIN(turns_open(&server), 0), 0);
+        assert_int_equal(MIN(read_turns_open(&server), 0), 0);
         for (unsigned i = 0; i < CLIENTS; i++) {
                 clients[i] = (struct client){.server = &server,
                                              .next = i + 1 < CLIENTS ? &clients[i + 1] : NULL};
@@ -143,7 +143,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-        turns_close(&server);
+        read_turns_close(&server);
         (void)sd_event_unref(server.event);
         users_free(server.users);
         return 0;
@@ -152,7 +152,7 @@ static int end(void **state)
 static void waits(unsigned client, unsigned messages)
 {
         now.left[client] = messages;
-        turns_wait(&clients[client]);
+        read_turns_wait(&clients[client]);
 }
 
 static unsigned left(void)
@@ -198,8 +198,8 @@ static void a_client_that_waits_already_keeps_its_place(void **state)
 {
         waits(0, 2);
         waits(1, 1);
-        turns_wait(&clients[0]);
-        turns_wait(&clients[1]);
+        read_turns_wait(&clients[0]);
+        read_turns_wait(&clients[1]);
         run();
         READ_IN(0, 1, 0);
         now.n = 0;
@@ -245,8 +245,8 @@ static void a_client_that_leaves_is_not_read(void **state)
         waits(0, 1);
         waits(1, 1);
         waits(2, 1);
-        turns_leave(&clients[1]);
-        turns_leave(&clients[3]); /* has no message waiting */
+        read_turns_leave(&clients[1]);
+        read_turns_leave(&clients[3]); /* has no message waiting */
         assert_true(clients[0].turn_waits);
         clients[1].turn_waits = false;
         run();
@@ -254,7 +254,7 @@ static void a_client_that_leaves_is_not_read(void **state)
         now.n = 0;
         waits(0, 1);
         waits(1, 1);
-        turns_leave(&clients[1]); /* client 1 is the last one that waits */
+        read_turns_leave(&clients[1]); /* client 1 is the last one that waits */
         clients[1].turn_waits = false;
         waits(2, 1);
         run();
@@ -265,19 +265,19 @@ static void a_user_leaves_the_order_with_its_last_client(void **state)
 {
         waits(0, 1);
         waits(3, 1);
-        turns_leave(&clients[0]);
+        read_turns_leave(&clients[0]);
         clients[0].turn_waits = false;
         run();
         READ_IN(3);
         now.n = 0;
         waits(0, 1);
         waits(3, 1);
-        turns_leave(&clients[3]);
+        read_turns_leave(&clients[3]);
         clients[3].turn_waits = false;
         run();
         READ_IN(0);
         waits(0, 1);
-        turns_leave(&clients[0]);
+        read_turns_leave(&clients[0]);
         assert_null(server.turns);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/precondition.h"
 #include "daemon/history/record_ring.h"
 #include "daemon/state/client.h"
 
@@ -273,6 +274,7 @@ void history_refused(struct client *c, unsigned gpu, unsigned code)
 {
         const uint64_t now = clock_now_ns();
 
+        PRECONDITION(gpu < SCHED_GPUS_MAX, );
         if (c->history.entered && users_note(c->user, 1, now))
                 append(c, gpu,
                        (struct history_record){

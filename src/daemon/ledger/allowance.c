@@ -130,7 +130,7 @@ void allowance_claim(struct client *c, unsigned gpu, struct sched_usage *u)
         u->backed = MIN(u->backed, u->allocated);
         if (u->backed == 0 && u->unevictable == 0)
                 return;
-        most = measure_most(s, c, gpu);
+        most = figures_most(s, c, gpu);
         u->backed = MIN(u->backed, most);
         u->unevictable = MIN(MIN(u->unevictable, most - u->backed), allowance_unevictable(c, gpu));
 }

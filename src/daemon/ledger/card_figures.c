@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/precondition.h"
 #include "daemon/setup/kill_point.h"
 #include "daemon/ledger/event.h"
 
@@ -50,12 +51,12 @@ static uint64_t second_lowest(const uint64_t *samples, unsigned n)
         return MAX(MIN(a, b), MIN(MAX(a, b), c));
 }
 
-uint64_t measure_excess(const struct client_account *acc)
+uint64_t figures_excess(const struct client_account *acc)
 {
         return acc->n_unevictable < SAMPLES ? 0 : lowest(acc->excess, SAMPLES);
 }
 
-uint64_t measure_excess_soon(const struct client_account *acc)
+uint64_t figures_excess_soon(const struct client_account *acc)
 {
         return second_lowest(acc->excess, MIN(acc->n_unevictable, SAMPLES));
 }
@@ -166,7 +167,7 @@ static void tell_unevictable(struct server *s, unsigned gpu)
         }
 }
 
-uint64_t measure_foreign(const struct gpu *g)
+uint64_t figures_foreign(const struct gpu *g)
 {
         return g->n_foreign ? lowest(g->foreign, g->n_foreign) : g->foreign_told;
 }
@@ -181,7 +182,7 @@ static bool is_noise(const struct gpu *g, uint64_t foreign)
 static void tell_foreign(struct server *s, unsigned gpu)
 {
         struct gpu *g = &s->gpus.list[gpu];
-        uint64_t foreign = measure_foreign(g);
+        uint64_t foreign = figures_foreign(g);
 
         /* Until the clients of a crashed daemon are back, their memory looks foreign. */
         if (foreign > g->foreign_told && clock_now_ns() < s->return_until_ns)
@@ -235,10 +236,10 @@ static void take_sample(struct server *s, unsigned gpu)
 
         /* Missing bytes that a client reported (SHORT) count until the next look at the card, even
          * if that look shows no change worth reporting. */
-        if (is_noise(g, measure_foreign(g)))
+        if (is_noise(g, figures_foreign(g)))
                 forget_shortage(s, gpu);
         /* A byte that turns from foreign to unevictable must not count as both in between. */
-        if (measure_foreign(g) < g->foreign_told) {
+        if (figures_foreign(g) < g->foreign_told) {
                 tell_foreign(s, gpu);
                 tell_unevictable(s, gpu);
         } else {
@@ -257,7 +258,7 @@ static void take_rise(struct server *s, unsigned gpu)
                 g->foreign[0] = foreign;
                 g->n_foreign = 1;
         }
-        if (measure_foreign(g) > g->foreign_told)
+        if (figures_foreign(g) > g->foreign_told)
                 tell_foreign(s, gpu);
 }
 
@@ -270,7 +271,7 @@ static bool is_answered(const struct server *s, uint64_t *since_ns)
         return true;
 }
 
-void measure_looked(struct server *s, bool sample)
+void figures_looked(struct server *s, bool sample)
 {
         for (unsigned i = 0; i < s->gpus.n; i++) {
                 struct gpu *g = &s->gpus.list[i];
@@ -286,20 +287,21 @@ void measure_looked(struct server *s, bool sample)
 
 /* Without looks at a card, forgets the bytes that a client found missing some time ago: they may be
  * free again, and the next client that needs them will find out. */
-void measure_period(struct server *s)
+void figures_period(struct server *s)
 {
         for (unsigned i = 0; i < s->gpus.n; i++)
                 if (s->gpus.list[i].present && ++s->gpus.list[i].unmeasured % UNMEASURED_MAX == 0)
                         forget_shortage(s, i);
 }
 
-void measure_rise(struct server *s, unsigned gpu)
+void figures_rise(struct server *s, unsigned gpu)
 {
+        PRECONDITION(gpu < SCHED_GPUS_MAX, );
         s->gpus.list[gpu].rise_ns = clock_now_ns();
         (void)reader_ask(s->reader);
 }
 
-uint64_t measure_most(struct server *s, const struct client *c, unsigned gpu)
+uint64_t figures_most(struct server *s, const struct client *c, unsigned gpu)
 {
         const struct nvml_card *card = measured_card(s, gpu);
         uint64_t own, others = 0, slack = s->gpus.list[gpu].total_bytes / 256;
@@ -327,7 +329,7 @@ static bool would_be_named(const struct server *s, const struct client *c, unsig
         return s->gpus.list[gpu].names && c->peer.pid > 0;
 }
 
-bool measure_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
+bool figures_is_gone(struct server *s, struct client *c, uint64_t since_ns, bool *ret_sure)
 {
         bool sure = true, gone = true;
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/precondition.h"
 #include "base/shares.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/card_figures.h"
@@ -237,7 +238,7 @@ static struct counted count_others(const struct client *c, unsigned gpu, bool so
                 n = count(o, gpu, &v, v.commit_asked,
                           v.unevictable_asked > v.unevictable ? v.unevictable_asked
                                                               : v.unevictable_known,
-                          soon ? measure_excess_soon(acc) : measure_excess(acc));
+                          soon ? figures_excess_soon(acc) : figures_excess(acc));
                 sum.bytes = add_sat(sum.bytes, n.bytes);
                 sum.excess = add_sat(sum.excess, n.excess);
         }
@@ -294,8 +295,9 @@ bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, bool only
                       char why[static 160])
 {
         struct client_account *acc = &c->accounts[gpu];
-        const uint64_t excess = only_asks ? measure_excess_soon(acc) : measure_excess(acc);
+        const uint64_t excess = only_asks ? figures_excess_soon(acc) : figures_excess(acc);
 
+        PRECONDITION(gpu < SCHED_GPUS_MAX, false);
         if (!fits(c, gpu, count_commit(c, gpu, commit, excess), only_asks, why))
                 return false;
         if (!only_asks && commit > acc->cover_commit) {
@@ -317,7 +319,7 @@ bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t
         (void)client_asked(c, gpu, &v);
         v.spare = spare;
         its = count(c, gpu, &v, v.usage.allocated, unevictable,
-                    excess_beside(acc, v.usage.allocated, measure_excess(acc)));
+                    excess_beside(acc, v.usage.allocated, figures_excess(acc)));
         return its.bytes == v.usage.allocated || fits(c, gpu, its, false, why);
 }
 
@@ -335,10 +337,11 @@ void entitlement_attach(struct client *c, unsigned gpu, struct sched_usage *u)
         const uint64_t cap = entitlement_cap(c);
         uint64_t most;
 
+        PRECONDITION(gpu < SCHED_GPUS_MAX, );
         c->accounts[gpu].cover_commit = u->allocated;
         if (cap == UINT64_MAX || is_older_than_daemon(c))
                 return;
-        u->backed = MIN(u->backed, measure_most(c->server, c, gpu));
+        u->backed = MIN(u->backed, figures_most(c->server, c, gpu));
         most = MAX(sub_sat(cap, held_by_others(c, gpu)), u->backed);
         for (const struct client *f = c->former; f; f = f->former) {
                 struct sched_account_view v;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/precondition.h"
 #include "daemon/ledger/allowance.h"
 #include "daemon/ledger/entitlement.h"
 
@@ -27,6 +28,7 @@ bool permit_commit(struct client *c, unsigned gpu, uint64_t commit, bool only_as
 bool permit_unevictable(struct client *c, unsigned gpu, uint64_t bytes, bool spare,
                         char why[static 160])
 {
+        PRECONDITION(gpu < SCHED_GPUS_MAX, false);
         if (bytes <= allowance_unevictable(c, gpu))
                 return entitlement_fits_unevictable(c, gpu, bytes, spare, why);
         (void)snprintf(why, 160, "%s", permit_share_text);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/precondition.h"
 #include "daemon/setup/classes.h"
 #include "daemon/state/client.h"
 
@@ -150,6 +151,7 @@ void tally_usage(struct client *c, unsigned gpu, uint64_t moved_out, uint64_t mo
 {
         struct client_account_counted *seen = &c->accounts[gpu].counted;
 
+        PRECONDITION(gpu < SCHED_GPUS_MAX, );
         if (seen->begun)
                 return;
         if (!c->counted.settled_ns)

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/precondition.h"
 #include "base/text.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/mps/mps_card.h"
@@ -636,6 +637,7 @@ void mps_servers_seen(struct client *c, unsigned gpu)
         const char *uuid = c->server->gpus.list[gpu].uuid_text;
         struct mps_place *p;
 
+        PRECONDITION(gpu < SCHED_GPUS_MAX, );
         if (!all || strncmp(uuid, "GPU-", 4) != 0)
                 return;
         p = find(all, c->peer.uid, tenant_number(&c->peer.tenant), uuid + 4);

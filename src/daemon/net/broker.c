@@ -25,11 +25,11 @@ static bool reads_its_messages(const struct client *c)
                unread < UNREAD_BYTES_MAX;
 }
 
-int meet_name(struct client *c, const struct wire_message *m)
+int broker_name(struct client *c, const struct wire_message *m)
 {
         struct wire_message answer = {.header = {WIRE_NAMED, WIRE_NO_GPU, 0}};
 
-        memcpy(c->meet_name, m->NAME.name, sizeof(c->meet_name));
+        memcpy(c->broker_name, m->NAME.name, sizeof(c->broker_name));
         c->may_be_met = true;
         memcpy(answer.NAMED.name, m->NAME.name, sizeof(answer.NAMED.name));
         client_send(c, &answer);
@@ -42,7 +42,7 @@ static struct client *find(struct client *c, const uint8_t *name)
 {
         for (struct client *o = c->server->clients; o; o = o->next)
                 if (o != c && o->may_be_met && o->fd >= 0 && !o->dropped &&
-                    memcmp(o->meet_name, name, sizeof(o->meet_name)) == 0 &&
+                    memcmp(o->broker_name, name, sizeof(o->broker_name)) == 0 &&
                     peer_same_tenant(&o->peer, &c->peer))
                         return o;
         return NULL;
@@ -58,7 +58,7 @@ static void send_end(struct client *c, const uint8_t *name, uint32_t of, int fd)
         client_send_with(c, &m, &fd, 1);
 }
 
-int meet_peer(struct client *c, const struct wire_message *m)
+int broker_peer(struct client *c, const struct wire_message *m)
 {
         _cleanup_close_ int near = -EBADF, far = -EBADF;
         struct client *o = find(c, m->PEER.name);

@@ -7,5 +7,5 @@ struct client;
 struct wire_message;
 
 /* Handlers of NAME and PEER. 0; -errno: the client is dropped. */
-int meet_name(struct client *c, const struct wire_message *m);
-int meet_peer(struct client *c, const struct wire_message *m);
+int broker_name(struct client *c, const struct wire_message *m);
+int broker_peer(struct client *c, const struct wire_message *m);

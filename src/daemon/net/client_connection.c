@@ -83,7 +83,7 @@ void client_looked(struct client *c)
             (c->server->look && c->held.since_ns > c->server->look_ns))
                 return;
         c->held.due = true;
-        turns_wait(c);
+        read_turns_wait(c);
 }
 
 static void handle_held(struct client *c)
@@ -155,7 +155,7 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata)
         if (!c->dropped && (events & EPOLLOUT))
                 client_flush(c);
         if (!c->dropped && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-                turns_wait(c);
+                read_turns_wait(c);
         client_watch(c);
         return 0;
 }
@@ -195,7 +195,7 @@ static int arm_timer(struct client *c, uint64_t usec)
 static bool settle_gone(struct client *c)
 {
         static const uint64_t unsure_ns = 500 * NSEC_PER_MSEC;
-        bool sure, free_now = measure_is_gone(c->server, c, c->ended_ns, &sure);
+        bool sure, free_now = figures_is_gone(c->server, c, c->ended_ns, &sure);
 
         if (free_now && (sure || clock_now_ns() - c->ended_ns >= unsure_ns))
                 client_mark_gone(c);
@@ -229,7 +229,7 @@ void client_check_left(struct client *c)
         bool sure;
 
         if (c->fd >= 0 || !c->id || c->ended || c->gone ||
-            !measure_is_gone(c->server, c, c->lost_ns, &sure) || !sure)
+            !figures_is_gone(c->server, c, c->lost_ns, &sure) || !sure)
                 return;
         log_info("process %d (%s) lives, and has nothing on a card any more", (int)c->peer.pid,
                  c->name);
@@ -244,7 +244,7 @@ static int on_exit_of_process(sd_event_source *src, int fd, uint32_t events, voi
         (void)events;
         (void)sd_event_source_set_enabled(src, SD_EVENT_OFF);
         c->exited = true;
-        turns_wait(c);
+        read_turns_wait(c);
         return 0;
 }
 
@@ -406,7 +406,7 @@ void client_free(struct client *c)
         struct server *s = c->server;
 
         client_close(c);
-        turns_leave(c);
+        read_turns_leave(c);
         for (struct client *o = s->clients; o; o = o->next)
                 if (o->former == c)
                         o->former = NULL;

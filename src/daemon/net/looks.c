@@ -73,7 +73,7 @@ void looks_told(void *userdata, const struct nvml_look *look, uint64_t asked_ns)
                 gpus_take(&s->gpus, look, s->sched, clock_now_ns());
                 tell_totals(s);
                 drop_displaced(s);
-                measure_looked(s, sample);
+                figures_looked(s, sample);
         }
         for (struct client *c = s->clients; c; c = c->next)
                 client_looked(c);

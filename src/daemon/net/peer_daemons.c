@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/precondition.h"
 #include "daemon/state/client.h"
 #include "daemon/people/hangup.h"
 #include "daemon/net/read_turns.h"
@@ -163,6 +164,7 @@ bool peer_daemons_exist(struct server *s)
 
 void peer_daemons_did_not_help(struct server *s, unsigned gpu)
 {
+        PRECONDITION(gpu < SCHED_GPUS_MAX && s->peer_daemons, );
         s->peer_daemons->cards[gpu].vain_until_ns = clock_now_ns() + VAIN_NS;
 }
 

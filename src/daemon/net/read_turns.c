@@ -99,7 +99,7 @@ static int on_turn(sd_event_source *src, uint64_t usec, void *userdata)
         return 0;
 }
 
-void turns_wait(struct client *c)
+void read_turns_wait(struct client *c)
 {
         struct user_queue *q = users_queue(c->user);
 
@@ -112,7 +112,7 @@ void turns_wait(struct client *c)
         append(q, c);
 }
 
-void turns_leave(struct client *c)
+void read_turns_leave(struct client *c)
 {
         struct user_queue *q = users_queue(c->user), **link = &c->server->turns;
         struct client_list *l = list_of(q, c);
@@ -132,7 +132,7 @@ void turns_leave(struct client *c)
         *link = q->next;
 }
 
-int turns_open(struct server *s)
+int read_turns_open(struct server *s)
 {
         int r = sd_event_add_time_relative(s->event, &s->turn_source, CLOCK_MONOTONIC, 0, 1,
                                            on_turn, s);
@@ -140,7 +140,7 @@ int turns_open(struct server *s)
         return r < 0 ? r : sd_event_source_set_enabled(s->turn_source, SD_EVENT_OFF);
 }
 
-void turns_close(struct server *s)
+void read_turns_close(struct server *s)
 {
         (void)sd_event_source_disable_unref(s->turn_source);
 }

@@ -12,11 +12,11 @@ struct server;
  * wait that long. */
 #define TURN_NS (NSEC_PER_SEC / 1000)
 
-int turns_open(struct server *s);
-void turns_close(struct server *s);
+int read_turns_open(struct server *s);
+void read_turns_close(struct server *s);
 
 /* Queues c, because its socket can be read. The socket is not watched until client_turn() has read
  * all. */
-void turns_wait(struct client *c);
+void read_turns_wait(struct client *c);
 /* Call it before c is freed. */
-void turns_leave(struct client *c);
+void read_turns_leave(struct client *c);

@@ -476,7 +476,7 @@ static int on_short(struct client *c, const struct wire_message *m)
                                MIN(m->SHORT.bytes, sub_sat(v.limit, v.usage.backed)),
                                clock_now_ns(), &c->server->actions);
         event_end(c->server);
-        measure_rise(c->server, gpu);
+        figures_rise(c->server, gpu);
         return r;
 }
 
@@ -707,8 +707,8 @@ static int (*const handlers[])(struct client *c, const struct wire_message *m) =
         [WIRE_BYE] = on_bye,
         [WIRE_WHO] = on_who,
         [WIRE_EXPORT] = on_export,
-        [WIRE_NAME] = meet_name,
-        [WIRE_PEER] = meet_peer,
+        [WIRE_NAME] = broker_name,
+        [WIRE_PEER] = broker_peer,
         [WIRE_MANAGED] = on_managed,
         [WIRE_HOST] = on_host,
         [WIRE_SPARED] = on_spared,

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/macros.h"
+#include "base/precondition.h"
 
 #define SMOOTHING    0.2 /* weight of a new observation: about five seconds of them count */
 #define RATIO_MEMORY 30u /* observations after which an old one fades */
@@ -224,6 +225,7 @@ static void learn(struct queue *q, uint64_t job, uint64_t beside, enum way way, 
 
 void queue_gpu_set(struct queue *q, unsigned gpu, bool present, bool taken)
 {
+        PRECONDITION(gpu < QUEUE_GPUS_MAX, );
         q->gpus[gpu].present = present;
         q->gpus[gpu].taken = taken;
 }
@@ -294,6 +296,7 @@ int queue_return(struct queue *q, const struct queue_wish *wish, unsigned gpu, e
         uint32_t id;
         int r;
 
+        PRECONDITION(gpu < QUEUE_GPUS_MAX, -EINVAL);
         if (gpu >= QUEUE_GPUS_MAX || !q->gpus[gpu].present)
                 return -ENODEV;
         g = &q->gpus[gpu];
@@ -593,6 +596,7 @@ bool queue_takes_turns(const struct queue *q, unsigned gpu)
 {
         const struct queue_gpu *g = &q->gpus[gpu];
 
+        PRECONDITION(gpu < QUEUE_GPUS_MAX, false);
         return g->jobs[0] && g->jobs[1] && (g->way == WAY_TURNS || g->turns == QUEUE_TRIES_TURNS);
 }
 

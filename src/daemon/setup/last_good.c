@@ -57,7 +57,7 @@ static int make_folder(const char *path)
         return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-void kept_open(struct kept *k, const char *dir, const char *config_file, bool system)
+void last_good_open(struct kept *k, const char *dir, const char *config_file, bool system)
 {
         memset(k, 0, sizeof(*k));
         (void)snprintf(k->of, sizeof(k->of), "%s: %s\n", dir, config_file);
@@ -130,7 +130,7 @@ static int read_own(const struct kept *k, char **ret_bytes, size_t *ret_n,
         return 0;
 }
 
-int kept_read(const struct kept *k, struct texts *ret, char error[static CONFIG_ERROR_MAX])
+int last_good_read(const struct kept *k, struct texts *ret, char error[static CONFIG_ERROR_MAX])
 {
         const size_t form = strlen(FORM), of = strlen(k->of);
         _cleanup_free_ char *bytes = NULL;
@@ -188,7 +188,7 @@ static int replace(const struct kept *k, const char *head, const char *bytes, si
         return r;
 }
 
-void kept_write(struct kept *k, const struct texts *t)
+void last_good_write(struct kept *k, const struct texts *t)
 {
         char head[sizeof(FORM) + sizeof(k->of)];
         _cleanup_free_ char *bytes = NULL;

@@ -17,10 +17,10 @@ struct kept {
 
 /* Finds the file for the daemon of this directory, which reads this configuration file. system: it
  * is the machine's daemon. */
-void kept_open(struct kept *k, const char *dir, const char *config_file, bool system);
+void last_good_open(struct kept *k, const char *dir, const char *config_file, bool system);
 /* Reads what was kept. 0; -ENOENT: nothing was; or another -errno: it must not be used, for the
  * reason in error. */
-int kept_read(const struct kept *k, struct texts *ret, char error[static CONFIG_ERROR_MAX]);
+int last_good_read(const struct kept *k, struct texts *ret, char error[static CONFIG_ERROR_MAX]);
 /* Keeps these texts, if others are kept; without a text, nothing is kept any more. If that fails,
  * the log says so, once. */
-void kept_write(struct kept *k, const struct texts *t);
+void last_good_write(struct kept *k, const struct texts *t);

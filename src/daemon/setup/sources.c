@@ -73,7 +73,7 @@ int sources_in(struct sources *s, const char *dir, bool system)
         int r = sources_absolute(dir, s->dir);
 
         if (r == 0)
-                kept_open(&s->kept, s->dir, s->file, system);
+                last_good_open(&s->kept, s->dir, s->file, system);
         return r;
 }
 
@@ -308,7 +308,7 @@ static void recall(struct sources *s)
 
         if (s->good_known)
                 return;
-        r = kept_read(&s->kept, &s->good, error);
+        r = last_good_read(&s->kept, &s->good, error);
         s->good_known = r == 0;
         if (r < 0 && r != -ENOENT)
                 log_warning("the last good configuration is not used: %s", error);
@@ -361,7 +361,7 @@ void sources_refuse(struct sources *s, const char *error)
 void sources_keep(struct sources *s)
 {
         if (s->found == SOURCES_GOOD)
-                kept_write(&s->kept, &s->good);
+                last_good_write(&s->kept, &s->good);
 }
 
 void sources_forget(struct sources *s)

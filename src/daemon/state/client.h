@@ -90,10 +90,10 @@ struct client {
         struct host_pool *pool; /* its process's; NULL: none (host_pool.c) */
         uint64_t ran_before_ns; /* SELF.ran_ns: busy time in turns before this connection */
         char name[64], version[32], group[WIRE_GROUP_MAX + 1];
-        bool takes_turns;      /* with others that do so of its group; they need not fit together */
-        uint64_t rank_of;      /* number of that group, among all that take turns; 0: none */
-        uint8_t meet_name[16]; /* the name by which other processes of its user may ask for it */
-        bool may_be_met;       /* meet_name is set */
+        bool takes_turns; /* with others that do so of its group; they need not fit together */
+        uint64_t rank_of; /* number of that group, among all that take turns; 0: none */
+        uint8_t broker_name[16]; /* the name by which other processes of its user may ask for it */
+        bool may_be_met;         /* broker_name is set */
         int priority;
         const struct class *class; /* by the configuration; NULL: none */
 
