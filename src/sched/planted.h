@@ -18,7 +18,7 @@ enum planted {
         PLANTED_LOST_NOT_CHARGED,    /* a lost connection is taken for a death */
         PLANTED_LATEST_FIRST,        /* the latest deadline is served first */
         PLANTED_STALE_LEASE,         /* DRAINED of an old lease ends the current one */
-        PLANTED_STALE_USAGE,         /* a USAGE sent before a LIMIT acknowledges that LIMIT */
+        PLANTED_STALE_USAGE,         /* a USAGE that was sent before a LIMIT counts as its answer */
         PLANTED_DRAINING_IS_GONE,    /* a lease counts as given back as soon as it is asked for */
         PLANTED_PROGRESS_IGNORED,    /* an eviction must end within the grace period */
         PLANTED_NO_WAKE,             /* no wake-up when a turn ends */

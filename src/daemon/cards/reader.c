@@ -133,7 +133,8 @@ static bool send_question(struct reader *r)
 static void say_absent(struct reader *r)
 {
         if (!r->absent)
-                log_info("no NVML: what others use on the cards is not seen");
+                log_info("no NVML (libnvidia-ml.so.1): memory that programs without sublet use on "
+                         "the GPUs is not seen");
         r->absent = true;
         r->late = false;
         r->told(r->userdata, NULL, clock_now_ns());

@@ -32,7 +32,8 @@ struct value_key {
         const char *fallback; /* the default, as text for people; "none": the text "none" sets the
                                  field to zeroes */
         const char *help;
-        enum value_when { VALUE_AT_ONCE, VALUE_AT_RELOAD, VALUE_AT_START } when; /* it changes */
+        /* A change holds from this moment on. */
+        enum value_when { VALUE_AT_ONCE, VALUE_AT_RELOAD, VALUE_AT_START } when;
 };
 
 /* Sets the field of `key` in `base` from text. more: the text continues the list on the line

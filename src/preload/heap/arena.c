@@ -419,7 +419,8 @@ static bool is_making(struct arena *a)
         return makes;
 }
 
-/* True if half of what the daemon lends at most stays free besides: as host_has_to_spare(). */
+/* As host_has_to_spare(), for memory that the daemon lends: true if these bytes can be lent and
+ * half of the most that it lends is left. */
 static bool lender_has_to_spare(uint64_t bytes)
 {
         uint64_t most;

@@ -36,7 +36,7 @@ static const struct launcher {
         /* https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html; the namespace:
          * OpenPMIx, src/server/pmix_server.c, PMIx_server_setup_fork() */
         {"openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", {"PMIX_NAMESPACE"}},
-        /* Open MPI 2 and later; before, by the name "orte": ORTE's setup_child() */
+        /* Open MPI 2 and later, then Open MPI 1 (its ORTE's setup_child()) */
         {"openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", {"OMPI_MCA_ess_base_jobid"}},
         {"openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", {"OMPI_MCA_orte_ess_jobid"}},
         /* Intel MPI; as libfabric uses it, prov/opx/src/fi_opx_init.c */

@@ -165,7 +165,7 @@ struct row {
         pthread_t thread;
         struct comm *parent;
         const struct comm_child *children;
-        unsigned n; /* with those of others */
+        unsigned n; /* children, those of other parents included */
         struct comm **made;
         ncclResult_t result;
 };
