@@ -1,5 +1,6 @@
 """Base of the GPU suite's parts: processes that always end, a daemon for each part, statistics, the machine."""
 
+import contextlib
 import ctypes
 import json
 import math
@@ -114,7 +115,11 @@ class Process:
         try:
             status = self.process.wait(max(deadline - time.monotonic(), 0.01))
         except subprocess.TimeoutExpired:
-            raise Failure(f"{self.name} did not end in time: {self.tail()}") from None
+            known = self.tail()
+            self.process.send_signal(signal.SIGQUIT)  # a test program says in which call it is, and ends
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(2)
+            raise Failure(f"{self.name} did not end in time: {known}; then: {self.tail()}") from None
         self.reader.join(2)  # reads the last output, but not for ever, because a child may hold the pipe open
         if status != 0:
             raise Failure(f"{self.name} ended with {status}: {self.tail()}")

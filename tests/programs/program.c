@@ -2,7 +2,9 @@
 #include "program.h"
 
 #include <getopt.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +78,27 @@ void program_fail(enum program_exit status, const char *format, ...)
         _exit(status);
 }
 
+static _Atomic(const char *) last_call = "no call", last_file = "?";
+static _Atomic(int) last_line;
+
+void program_calls(const char *call, const char *file, int line)
+{
+        atomic_store_explicit(&last_line, line, memory_order_relaxed);
+        atomic_store_explicit(&last_file, file, memory_order_relaxed);
+        atomic_store_explicit(&last_call, call, memory_order_relaxed);
+}
+
+static void say_where(int number)
+{
+        char text[512];
+        const int n = snprintf(text, sizeof(text), "%s: %s:%d: in %s\n", program_name, last_file,
+                               last_line, last_call);
+
+        (void)!write(STDERR_FILENO, text, (size_t)MIN(n, (int)sizeof(text) - 1));
+        (void)signal(number, SIG_DFL);
+        (void)raise(number);
+}
+
 void program_check(CUresult r, const char *call, const char *file, int line)
 {
         const char *name = "?";
@@ -147,6 +170,7 @@ void program_options(int argc, char **argv, const struct options *defaults)
 
         program_name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
         began_ns = program_now_ns();
+        (void)signal(SIGQUIT, say_where);
         options = *defaults;
         if (!options.sample_bytes)
                 options.sample_bytes = 64 * KIB;

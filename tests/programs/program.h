@@ -41,7 +41,11 @@ extern struct options options;
 void program_fail(enum program_exit status, const char *format, ...)
         __attribute__((format(printf, 2, 3), noreturn));
 void program_check(CUresult r, const char *call, const char *file, int line);
-#define TRY(call) program_check((call), #call, __FILE__, __LINE__)
+/* Notes the call that comes; SIGQUIT prints the last one to stderr and ends the program, so that a
+ * program that hangs can be asked where. Of several threads, the last to make a call is noted. */
+void program_calls(const char *call, const char *file, int line);
+#define TRY(call) \
+        (program_calls(#call, __FILE__, __LINE__), program_check((call), #call, __FILE__, __LINE__))
 
 /* Prints one JSON line: {"event":EVENT, FORMAT...}; format is the rest of the object, without
  * braces. */

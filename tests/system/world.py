@@ -219,7 +219,11 @@ class Program:
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"did not end within {timeout} s\n" + self.report()) from None
+            report = self.report()
+            self.process.send_signal(signal.SIGQUIT)  # a test program says in which call it is, and ends
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(2)
+            raise AssertionError(f"did not end within {timeout} s; it said last: {self.err()[-200:]}\n{report}") from None
 
     def ok(self, timeout=120):
         """Waits for the end. Fails with all output unless the program ends with status 0."""
