@@ -91,7 +91,7 @@ function(sublet_unit_test name)
   target_compile_definitions(${name} PRIVATE ${TEST_DEFINES})
   list(TRANSFORM TEST_WRAPS PREPEND LINKER:--wrap=)
   target_link_options(${name} PRIVATE ${TEST_WRAPS})
-  target_link_libraries(${name} PRIVATE ${TEST_LIBS} PkgConfig::CMOCKA)
+  target_link_libraries(${name} PRIVATE ${TEST_LIBS} unit_tell PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name} ${TEST_ARGS})
   set_tests_properties(${name} PROPERTIES
     TIMEOUT ${TEST_TIMEOUT} LABELS unit SKIP_RETURN_CODE 77 PROCESSORS ${TEST_PROCESSORS}

@@ -1,6 +1,7 @@
 """Every program, alone on the card, gives the same result with and without sublet, by every way into the driver."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -102,3 +103,16 @@ def test_debug_messages_go_to_stderr_alone(shared):
     noisy = shared.program("fill", *PROGRAMS["fill"], SUBLET_LOG="debug").ok()
     assert result(plain) == result(noisy)
     assert "libsublet[" in noisy.err()
+
+
+def test_debug_messages_tell_each_call_of_the_driver_and_for_whom_it_was_made(shared):
+    """Both by the program and by the library, of which the file is named."""
+    p = shared.program("hold", "--bytes", "32MiB", "--block", "4MiB", SUBLET_LOG="debug", stdin=subprocess.PIPE)
+    p.await_event("filled")
+    p.order("verify")
+    assert shared.sublet("evict", str(p.pid)).returncode == 0
+    p.order("verify")
+    p.finish()
+    told = set(re.findall(r"libsublet\[\d+\]: debug: driver: (\w+) is (\d+), for (.*)", p.err()))
+    assert {("cuLaunchKernel", "0", "the program"), ("cuMemUnmap", "0", "move/extent.c"), ("cuMemCreate", "0", "move/extent.c")} <= told, told
+    assert all(who == "the program" or os.path.exists(os.path.join(world.ROOT, "src", "preload", who)) for _, _, who in told)

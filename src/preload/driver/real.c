@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "preload/driver/rows.h"
+#include "preload/driver/tell.h"
 #include "preload/process/libc_compat.h"
 #include "base/macros.h"
 #include "preload/process/lock.h"
@@ -17,6 +18,7 @@
 enum real_state { REAL_UNOPENED, REAL_OPEN, REAL_ABSENT };
 
 static _Atomic int real_state;
+static struct real_driver *driver = &real; /* the table with the driver's own functions */
 
 static CUresult real_missing(void)
 {
@@ -59,6 +61,7 @@ static void real_publish(void *const addresses[static DOOR_COUNT])
                 *rows_slot(&real, row) = addresses[row];
                 rows_learn(row, addresses[row]);
         }
+        driver = tell_begin(&real);
 }
 
 int real_open(void)
@@ -101,7 +104,7 @@ int real_open(void)
 
 bool real_has(unsigned row, const void *address)
 {
-        return *rows_slot(&real, row) == address;
+        return *rows_slot(driver, row) == address;
 }
 
 bool real_adopt(unsigned row, void *address)
@@ -110,6 +113,6 @@ bool real_adopt(unsigned row, void *address)
 
         if (!atomic_compare_exchange_strong(&real_lacks[row], &lacks, false))
                 return false;
-        __atomic_store_n(rows_slot(&real, row), address, __ATOMIC_RELEASE);
+        __atomic_store_n(rows_slot(driver, row), address, __ATOMIC_RELEASE);
         return true;
 }

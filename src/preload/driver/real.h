@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "base/macros.h"
 #include "cuda/cuda_abi.h"
 
 #define GPUS_MAX 16 /* the protocol's limit */
@@ -24,6 +25,22 @@ extern struct real_driver real;
 #ifdef SUBLET_WATCHED
 extern const struct real_driver real_watched;
 #define real real_watched
+#endif
+
+/* In the library itself `real` also notes the file that makes the call, for the log (tell.h). What
+ * doors.c calls is the program's. */
+#ifdef SUBLET_TELLS
+extern bool tell_all;
+extern __thread const char *tell_caller __attribute__((tls_model("initial-exec")));
+
+static inline __typeof__(real) *real_from(const char *file)
+{
+        if (unlikely(tell_all))
+                tell_caller = file;
+        return &real;
+}
+#undef real
+#define real (*real_from(__FILE__))
 #endif
 
 /* True if this address is the driver's function for the row. */

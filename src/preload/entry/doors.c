@@ -1,6 +1,7 @@
 /* doors.c: owns the exported driver functions and the ways to find one: by name, by address.
  * Everything here is generated from cuda_api.def. Must never allocate; what a call means is decided
  * elsewhere (hooks.h). */
+#undef SUBLET_TELLS /* what is called here is called for the program */
 #include "preload/entry/doors.h"
 
 #include <stdatomic.h>
