@@ -113,6 +113,6 @@ def test_debug_messages_tell_each_call_of_the_driver_and_for_whom_it_was_made(sh
     assert shared.sublet("evict", str(p.pid)).returncode == 0
     p.order("verify")
     p.finish()
-    told = set(re.findall(r"libsublet\[\d+\]: debug: driver: (\w+) is (\d+), for (.*)", p.err()))
+    told = set(re.findall(r"libsublet\[\d+\]: driver: (\w+) is (\d+), for (.*)", p.err()))
     assert {("cuLaunchKernel", "0", "the program"), ("cuMemUnmap", "0", "move/extent.c"), ("cuMemCreate", "0", "move/extent.c")} <= told, told
     assert all(who == "the program" or os.path.exists(os.path.join(world.ROOT, "src", "preload", who)) for _, _, who in told)
