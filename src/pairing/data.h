@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "pairing/job.h"
-#include "pairing/ways.h"
+#include "job/job.h"
+#include "job/ways.h"
 
 #define DATA_ERROR_MAX  JOB_ERROR_MAX
 #define DATA_FAMILY_MAX 64

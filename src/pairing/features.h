@@ -1,7 +1,7 @@
 /* features.h: two jobs as a row of numbers: features.def has the table. Pure, thread-safe. */
 #pragma once
 
-#include "pairing/job.h"
+#include "job/job.h"
 #include "pairing/roof.h"
 
 enum job_feature {

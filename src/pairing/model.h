@@ -10,7 +10,7 @@
 
 #include "pairing/features.h"
 #include "pairing/trees.h"
-#include "pairing/ways.h"
+#include "job/ways.h"
 
 #define MODEL_ERROR_MAX 1024
 #define MODEL_VERSION   1

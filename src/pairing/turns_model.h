@@ -23,7 +23,7 @@
 
 #include <stdbool.h>
 
-#include "pairing/job.h"
+#include "job/job.h"
 
 struct turns_card {
         double capacity_bytes, each_way_bytes_s;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "pairing/job.h"
+#include "job/job.h"
 
 static char *write_job(const struct job *job, size_t *ret_length)
 {

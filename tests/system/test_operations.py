@@ -37,7 +37,7 @@ SOURCES = (
     ("src/cli", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
     ("src/cli/measure/half.c", r"go_without\(\s*h,\s*"),
     ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),
-    ("src/pairing", r"fail(?:_\w+)?\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
+    ("src/pairing src/job", r"fail(?:_\w+)?\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
     ("src/ranks", r"(?:log_warning\(|comm_fail\(\s*nccl(?:InvalidUsage|SystemError),)\s*"),
     ("src/slurm", r"(?<!void )say\(\s*"),
     ("src/slurm/slurm_jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "pairing/job.h"
+#include "job/job.h"
 
 #define WHOLE                                                                                   \
         "{\"sublet_job\": 1, \"name\": \"resnet50\", \"command\": [\"python3\", \"train.py\"]," \

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/measure/measure_run.h"
-#include "pairing/job.h"
+#include "job/job.h"
 
 /* Runs the program of an ended run again, as the only client of an MPS control daemon of its own,
  * and adds its rate to the job; where there is none, says why `path` goes without it. Leaves

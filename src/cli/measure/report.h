@@ -1,11 +1,11 @@
-/* report.h: makes a job (pairing/job.h) of what was seen of a program. Pure. */
+/* report.h: makes a job (job/job.h) of what was seen of a program. Pure. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "cli/measure/card.h"
 #include "cli/measure/pages.h"
-#include "pairing/job.h"
+#include "job/job.h"
 
 /* What was seen between two looks. */
 struct report_seen {

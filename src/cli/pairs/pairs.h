@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/measure/card.h"
 #include "cli/pairs/pairs_plan.h"
-#include "pairing/job.h"
+#include "job/job.h"
 
 struct pairs_setting {
         const char *output, *python, *jobs;

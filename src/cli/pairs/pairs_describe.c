@@ -51,7 +51,7 @@ static void take_kernel(struct job_kernel *k, const json_t *json)
         }
         k->graph = json_is_true(json_object_get(json, "graph"));
 #define KERNEL(field, least, most) k->field = number(json, #field);
-#include "pairing/job_fields.def"
+#include "job/job_fields.def"
 }
 
 static void take_card(struct job *job, const struct card_figures *f)

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pairing/ways.h"
+#include "job/ways.h"
 
 #define PAIRS_JOBS_MAX  1024
 #define PAIRS_NAME_MAX  64

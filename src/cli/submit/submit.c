@@ -26,8 +26,8 @@
 #include "cli/submit/place.h"
 #include "cli/unshared.h"
 #include "mps/mps.h"
-#include "pairing/job.h"
-#include "pairing/ways.h"
+#include "job/job.h"
+#include "job/ways.h"
 
 #define FILE_MAX_BYTES (256u << 10) /* as the daemon takes it */
 #define NAME_MAX_BYTES 63u

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "pairing/ways.h"
+#include "job/ways.h"
 
 #define QUEUE_JOBS_MAX 512u
 #define QUEUE_OF_USER  64u

@@ -19,7 +19,7 @@
 #include "daemon/setup/daemon_folder.h"
 #include "daemon/cards/reader.h"
 #include "daemon/people/users.h"
-#include "pairing/ways.h"
+#include "job/ways.h"
 #include "sched/sched.h"
 #include "wire/wire.h"
 

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/text.h"
-#include "pairing/job.h"
+#include "job/job.h"
 #include "pairing/model.h"
 #include "pairing/pairs.h"
 

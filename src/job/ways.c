@@ -1,5 +1,5 @@
 /* ways.c: owns the names of the ways. Must never hold more than them. */
-#include "pairing/ways.h"
+#include "job/ways.h"
 
 #include <errno.h>
 #include <string.h>

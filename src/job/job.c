@@ -1,6 +1,6 @@
 /* job.c: owns the reading and writing of job files. Must never trust a file: each value is checked
  * before it is kept. */
-#include "pairing/job.h"
+#include "job/job.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,13 +25,13 @@ static const struct field fields[] = {
 #define NUMBER(section, name, least, most) \
         {#section, #name, offsetof(struct job, section.name), 0, least, most},
 #define TEXT(section, name, size) {#section, #name, offsetof(struct job, section.name), size, 0, 0},
-#include "pairing/job_fields.def"
+#include "job/job_fields.def"
         {"", "other_share", offsetof(struct job, other_share), 0, 0, 1.001},
 };
 
 static const struct field kernel_fields[] = {
 #define KERNEL(name, least, most) {"", #name, offsetof(struct job_kernel, name), 0, least, most},
-#include "pairing/job_fields.def"
+#include "job/job_fields.def"
 };
 
 #define FOR_EACH_FIELD(f, table) \

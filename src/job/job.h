@@ -24,7 +24,7 @@ struct job_kernel {
         double grid[3], block[3];
         bool graph; /* launched by a graph */
 #define KERNEL(field, least, most) double field;
-#include "pairing/job_fields.def"
+#include "job/job_fields.def"
 };
 
 struct job {
@@ -36,7 +36,7 @@ struct job {
 #define END(section) \
         }            \
         section;
-#include "pairing/job_fields.def"
+#include "job/job_fields.def"
         struct job_kernel *kernels; /* n_kernels of them, at most JOB_KERNELS_MAX */
         size_t n_kernels;
         double other_share;
