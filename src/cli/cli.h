@@ -1,7 +1,12 @@
-/* cli.h: what the subcommands of sublet share: options and exit statuses. */
+/* cli.h: what the subcommands of sublet share: their table, options and exit statuses.
+ *
+ * One row of commands.def is one subcommand; dispatch and help derive from it. A subcommand is a
+ * function in a file of its own, command_NAME.c. The function gets the subcommand's arguments and
+ * returns the exit status. */
 #pragma once
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/options.h"
 
@@ -21,7 +26,17 @@ struct cli_command {
         const char *arguments;
         const char *help;
         const struct option_row *options; /* NULL: no options */
+        void (*explain)(FILE *out); /* prints what help says below the options; NULL: no more */
 };
+
+#define COMMAND(name, options, explain, arguments, help) \
+        int name##_main(const struct cli_command *self, int argc, char **argv);
+#define OPTIONS(name) extern const struct option_row name[];
+#define EXPLAIN(name) void name(FILE *out);
+#include "cli/commands.def"
+#undef COMMAND
+#undef OPTIONS
+#undef EXPLAIN
 
 /* Reads argv[1..] into options, as options_parse() does. Moves the words that are no options to
  * argv[0..*ret_words-1]; ret_words may be NULL with OPTIONS_NO_WORDS. Returns CLI_OK; an exit

@@ -15,8 +15,8 @@
 #include "base/macros.h"
 #include "base/places.h"
 #include "ask/ask.h"
-#include "cli/commands.h"
-#include "cli/launch.h"
+#include "cli/cli.h"
+#include "cli/simulator_dir.h"
 
 const struct option_row daemon_options[] = {TARGET_OPTION_ROWS(0), {0}};
 
@@ -51,8 +51,8 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
 {
         if (target->simulated && !target->daemon) {
                 *ret_kind = PATHS_PRIVATE;
-                return launch_simulator_dir(
-                        target->session ? target->session : getenv("SIMCUDA_SESSION"), ret);
+                return simulator_dir(target->session ? target->session : getenv("SIMCUDA_SESSION"),
+                                     ret);
         }
         if (paths_daemon_dir(target->daemon, ret, PATHS_DIR_MAX, ret_kind) < 0)
                 return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket",

@@ -3,8 +3,18 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/launch.h"
+
+void env_explain(FILE *out)
+{
+        (void)fputs(
+                "\neval \"$(sublet env)\" sets up this shell and all that it starts. Setuid and "
+                "statically\nlinked programs ignore it and run unshared, without a word; "
+                "programs built for musl\ndo not start. sublet run says so of such a program, "
+                "and starts it.\nsublet doctor names those that have loaded the driver.\n",
+                out);
+}
 
 /* Prints text in single quotes, where every character is literal except the quote itself. */
 static void print_quoted(const char *text)

@@ -17,7 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/launch.h"
 
 struct jupyter {

@@ -2,7 +2,6 @@
  * its own environment, because `env` only prints the variables. */
 #include "cli/launch.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -18,14 +17,15 @@
 #include "base/settings.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/gpu.h"
 #include "cli/parts.h"
+#include "cli/simulator_dir.h"
 #include "cli/value.h"
 
 #define NAME_MAX_LENGTH 63 /* longest name of a client, without its NUL */
 
-/* This check and the next three are for the simulated driver's variables (sim/README.md). */
+/* This check and the next two are for the simulated driver's variables (sim/README.md). */
 static int check_card(const char *text)
 {
         uint64_t bytes;
@@ -45,20 +45,6 @@ static int check_gpus(const char *text)
         return strlen(text) == 1 && text[0] >= '1' && text[0] <= '8';
 }
 
-/* A session whose name begins with '+' is open to all users. */
-#define SESSION_FORM "up to 32 letters, digits, '-' and '_', perhaps after a '+'"
-static int check_session(const char *text)
-{
-        size_t n;
-
-        text += text[0] == '+';
-        n = strlen(text);
-        for (size_t i = 0; i < n; i++)
-                if (!isalnum((unsigned char)text[i]) && !strchr("_-", text[i]))
-                        return 0;
-        return n > 0 && n <= 32;
-}
-
 /* The keys that --sim=KEY=VALUE,... takes. */
 static const struct {
         const char *key, *variable;
@@ -68,69 +54,8 @@ static const struct {
         {"memory", "SIMCUDA_MEMORY", check_card, "a size from 16MiB, such as 1GiB"},
         {"bus", "SIMCUDA_BUS", check_rate, "a rate such as 12GB/s"},
         {"gpus", "SIMCUDA_GPUS", check_gpus, "a number from 1 to 8"},
-        {"session", "SIMCUDA_SESSION", check_session, SESSION_FORM},
+        {"session", "SIMCUDA_SESSION", simulator_session_is_good, SIMULATOR_SESSION_FORM},
 };
-
-const char *launch_value(const struct launch *l, const char *variable)
-{
-        for (unsigned i = 0; i < l->n_variables; i++)
-                if (strcmp(l->variables[i].name, variable) == 0)
-                        return l->variables[i].value;
-        return NULL;
-}
-
-void launch_clear(struct launch *l)
-{
-        for (unsigned i = 0; i < l->n_variables; i++)
-                free(l->variables[i].value);
-        l->n_variables = 0;
-}
-
-int launch_set(struct launch *l, const char *name, char *value)
-{
-        struct launch_variable *v = l->variables;
-
-        if (!value)
-                return cli_fail(CLI_FAILED, "out of memory");
-        while (v < l->variables + l->n_variables && strcmp(v->name, name) != 0)
-                v++;
-        if (v == l->variables + l->n_variables) {
-                v->name = name;
-                l->n_variables++;
-        } else {
-                free(v->value);
-        }
-        v->value = value;
-        return CLI_OK;
-}
-
-/* Takes a variable away from the program. */
-static void unset(struct launch *l, const char *name)
-{
-        if (launch_set(l, name, strdup("")) == CLI_OK)
-                for (unsigned i = 0; i < l->n_variables; i++)
-                        if (strcmp(l->variables[i].name, name) == 0) {
-                                free(l->variables[i].value);
-                                l->variables[i].value = NULL;
-                        }
-}
-
-int launch_apply(const struct launch *l)
-{
-        for (unsigned i = 0; i < l->n_variables; i++) {
-                const struct launch_variable *v = &l->variables[i];
-
-                if ((v->value ? setenv(v->name, v->value, 1) : unsetenv(v->name)) < 0)
-                        return cli_fail(CLI_FAILED, "%s: %m", v->name);
-        }
-        return CLI_OK;
-}
-
-const char *launch_gpus_variable(const struct launch *l)
-{
-        return launch_value(l, settings[SETTING_RANKS].name) ? settings[SETTING_RANKS_GPUS].name
-                                                             : "CUDA_VISIBLE_DEVICES";
-}
 
 static int set(struct launch *l, const char *name, const char *value)
 {
@@ -254,21 +179,6 @@ const struct option_row launch_options[] = {
         {0},
 };
 
-int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
-{
-        const struct paths_input in = paths_input_here();
-        char suffix[64];
-
-        if (session && session[0] && !check_session(session))
-                return cli_fail(CLI_USAGE, "a simulator's session is " SESSION_FORM ", not '%s'",
-                                session);
-        (void)snprintf(suffix, sizeof(suffix), "-sim%s%s", session && session[0] ? "-" : "",
-                       session ? session : "");
-        if (paths_private_dir(&in, suffix, ret, PATHS_DIR_MAX) < 0)
-                return cli_fail(CLI_FAILED, "the directory '%s...' is too long for a socket", ret);
-        return CLI_OK;
-}
-
 char *launch_absolute(const char *path)
 {
         _cleanup_free_ char *here = NULL;
@@ -356,7 +266,7 @@ static int set_ranks(struct launch *l)
         (void)snprintf(job, sizeof(job), "%d", (int)getpid()); /* which will be the program's */
         if (r == CLI_OK && !setting_text(SETTING_RANKS_JOB))
                 r = set(l, settings[SETTING_RANKS_JOB].name, job);
-        unset(l, "CUDA_VISIBLE_DEVICES");
+        launch_unset(l, "CUDA_VISIBLE_DEVICES");
         return r;
 }
 
@@ -393,7 +303,7 @@ static int set_simulator(struct launch *l)
         r = set_search_path(l, path);
         if (r != CLI_OK || l->daemon)
                 return r;
-        r = launch_simulator_dir(session ? session : getenv("SIMCUDA_SESSION"), dir);
+        r = simulator_dir(session ? session : getenv("SIMCUDA_SESSION"), dir);
         return r == CLI_OK ? set(l, "SUBLET_DIR", dir) : r;
 }
 

@@ -33,12 +33,21 @@ int launch_set_sim(const struct option_row *row, void *launch, const char *value
  * message. */
 int launch_complete(struct launch *l);
 
+/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
+ * errno. */
+char *launch_absolute(const char *path);
+
+/* ---- launch_variables.c: the variables by themselves ---- */
+
 /* Returns the value that the program gets; NULL: the variable stays as it is. */
 const char *launch_value(const struct launch *l, const char *variable);
 
 /* Sets a variable, or replaces its value. Takes over the value, which is NULL if memory ran out.
  * CLI_OK, or an exit status after a message. */
 int launch_set(struct launch *l, const char *name, char *value);
+
+/* Takes a variable away from the program. */
+void launch_unset(struct launch *l, const char *name);
 
 /* Sets and unsets the variables in this process's environment. CLI_OK, or an exit status after a
  * message. */
@@ -48,12 +57,4 @@ int launch_apply(const struct launch *l);
  * --ranks leaves that one to the ranks' launcher. */
 const char *launch_gpus_variable(const struct launch *l);
 
-/* Makes a path absolute and keeps its symbolic links: the file may not exist yet. NULL: see
- * errno. */
-char *launch_absolute(const char *path);
-
 void launch_clear(struct launch *l);
-
-/* Finds the directory of the simulator's daemon; each SIMCUDA_SESSION has one. CLI_OK, or an exit
- * status after a message. */
-int launch_simulator_dir(const char *session, char ret[static PATHS_DIR_MAX]);

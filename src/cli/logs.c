@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 
 #define LINES_UNLESS_SAID "50"

@@ -1,6 +1,6 @@
 /* main.c: owns the table of subcommands; dispatch and help derive from it. Must never know what a
  * subcommand does. */
-#include "cli/commands.h"
+#include "cli/cli.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@
 #include "base/standard.h"
 
 static const struct cli_command commands[] = {
-#define COMMAND(name, options, arguments, help) {#name, name##_main, arguments, help, options},
+#define COMMAND(name, options, explain, arguments, help) \
+        {#name, name##_main, arguments, help, options, explain},
 #include "cli/commands.def"
 #undef COMMAND
 };

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "cli/explain.h"
 
 struct reading {
         struct options_table table; /* the first member: print_help() gets its address */
@@ -72,7 +71,8 @@ void cli_print_help(const struct cli_command *command)
                 else
                         (void)printf("  %-16s  %s\n", left, o->help);
         }
-        explain(command->name, stdout);
+        if (command->explain)
+                command->explain(stdout);
 }
 
 int cli_read_pid(const char *text, int *ret)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/parts.h"
 
 /* sublet-pairing reads the values. */

@@ -13,7 +13,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "cli/clients.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/programs.h"
 

@@ -1,7 +1,7 @@
 /* reload.c: sublet reload. Must never read a configuration itself: the daemon does. */
 #include <stdio.h>
 
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 
 static void print_restart(const json_t *keys)

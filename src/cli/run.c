@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/launch.h"
 #include "cli/unshared.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/programs.h"
 
@@ -19,6 +19,19 @@ const struct option_row set_options[] = {
          offsetof(struct request, program)},
         {0},
 };
+
+void set_explain(FILE *out)
+{
+        (void)fputs("\nWithout VALUE it shows the value, and without KEY all of them.\n\n"
+                    "mode is how programs share a GPU:\n"
+                    "  auto       programs that fit together run together; others take turns\n"
+                    "  exclusive  one program at a time, even if more would fit\n"
+                    "  off        no turns, and nothing moves: what does not fit is out of memory\n"
+                    "\nA size is such as 20GiB, a duration such as 250ms, 5s or 2min, a share such "
+                    "as 5%.\nsubletd --help explains each key. What is set is kept until the "
+                    "daemon ends;\nwrite it into the configuration to keep it longer.\n",
+                    out);
+}
 
 static json_t *order(const struct request *q, const char *name)
 {

@@ -11,9 +11,9 @@
 #include "ask/ask.h"
 #include "base/clock.h"
 #include "base/places.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
-#include "cli/launch.h"
+#include "cli/simulator_dir.h"
 #include "cli/status_view.h"
 #include "cli/users.h"
 
@@ -61,7 +61,7 @@ static void point_to_simulator(const struct target *target)
         char dir[PATHS_DIR_MAX], path[PATH_MAX];
 
         if (target->simulated || target->daemon ||
-            launch_simulator_dir(getenv("SIMCUDA_SESSION"), dir) != CLI_OK)
+            simulator_dir(getenv("SIMCUDA_SESSION"), dir) != CLI_OK)
                 return;
         if (paths_join(dir, PATHS_CONTROL_SOCKET, path, sizeof(path)) == 0 &&
             access(path, F_OK) == 0)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "cli/cli.h"
 #include "cli/clients.h"
 #include "cli/columns.h"
 #include "cli/figures.h"
@@ -255,6 +256,7 @@ static void print_summary(const json_t *gpu, json_t *const *clients, size_t n,
         (void)fputc('\n', out);
 }
 
+/* Prints what the columns and the states mean. */
 void status_view_explain(FILE *out)
 {
         (void)fprintf(out,

@@ -16,9 +16,6 @@ struct status_view {
         double passed_s;
 };
 
-/* Prints what the columns and the states mean. */
-void status_view_explain(FILE *out);
-
 /* Prints the table. Those that run come first, and those that have waited longest before others
  * that wait. Returns how many rows of programs there are. */
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out);

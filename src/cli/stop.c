@@ -1,7 +1,7 @@
 /* stop.c: sublet stop. Must never send a signal to a process: it asks the daemon to end. */
 #include <stdio.h>
 
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 
 int stop_main(const struct cli_command *self, int argc, char **argv)

@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/parts.h"
 
 struct cli_bench {

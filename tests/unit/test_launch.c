@@ -8,6 +8,7 @@
 
 #include "base/macros.h"
 #include "cli/launch.h"
+#include "cli/simulator_dir.h"
 #include "cli_bench.h"
 
 static const char *const variables[] = {
@@ -364,7 +365,7 @@ static void the_simulator_is_loaded_first_and_has_a_daemon_of_its_own(void **sta
         takes("sim", NULL);
         assert_int_equal(complete(), CLI_OK);
         assert_string_equal(value("LD_LIBRARY_PATH"), "/parts/2:/a:/b");
-        assert_int_equal(launch_simulator_dir(NULL, dir), CLI_OK);
+        assert_int_equal(simulator_dir(NULL, dir), CLI_OK);
         assert_string_equal(value("SUBLET_DIR"), dir);
         assert_null(launch_value(&launch, "SIMCUDA_SESSION"));
         launch_clear(&launch);
@@ -382,15 +383,15 @@ static void each_session_of_the_simulator_has_its_directory(void **state)
         char dir[PATHS_DIR_MAX], expected[PATHS_DIR_MAX];
 
         (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-%u", (unsigned)getuid());
-        assert_int_equal(launch_simulator_dir("", dir), CLI_OK);
+        assert_int_equal(simulator_dir("", dir), CLI_OK);
         assert_string_equal(dir, expected);
         (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-a_B-9-%u", (unsigned)getuid());
-        assert_int_equal(launch_simulator_dir("a_B-9", dir), CLI_OK);
+        assert_int_equal(simulator_dir("a_B-9", dir), CLI_OK);
         assert_string_equal(dir, expected);
         (void)snprintf(expected, sizeof(expected), "/tmp/sublet-sim-+lab-%u", (unsigned)getuid());
-        assert_int_equal(launch_simulator_dir("+lab", dir), CLI_OK); /* of all users */
+        assert_int_equal(simulator_dir("+lab", dir), CLI_OK); /* of all users */
         assert_string_equal(dir, expected);
-        assert_int_equal(launch_simulator_dir("a/b", dir), CLI_USAGE);
+        assert_int_equal(simulator_dir("a/b", dir), CLI_USAGE);
         /* --sim takes precedence over the environment. */
         (void)setenv("SIMCUDA_SESSION", "outer", 1);
         takes("sim", NULL);

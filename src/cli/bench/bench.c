@@ -15,7 +15,7 @@
 #include "base/host.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/demo/demo.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli/launch.h"
@@ -39,6 +39,14 @@ struct request {
         struct bench_setting setting;
         struct launch launch; /* the variables of --sim */
 };
+
+void bench_explain(FILE *out)
+{
+        (void)fputs(
+                "\nsublet bench pairs measures how fast pairs of programs run beside each other; "
+                "sublet\nbench pairs --help has its options.\n",
+                out);
+}
 
 /* ---- options ---- */
 

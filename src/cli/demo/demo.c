@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli/parts.h"
 

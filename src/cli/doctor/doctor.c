@@ -18,7 +18,7 @@
 #include "base/places.h"
 #include "base/units.h"
 #include "base/settings.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/doctor/doctor_configuration.h"
 #include "cli/doctor/doctor_driver.h"

@@ -17,7 +17,7 @@
 #include "base/program_name.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli/launch.h"
 #include "cli/measure/half.h"

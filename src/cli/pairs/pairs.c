@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/doctor/doctor_driver.h"
 #include "cli/job/job.h"
 #include "cli/launch.h"

@@ -18,7 +18,7 @@
 #include "base/program_name.h"
 #include "base/settings.h"
 #include "base/text.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/gpu.h"
 #include "cli/launch.h"

@@ -16,7 +16,7 @@
 #include "base/shares.h"
 #include "base/units.h"
 #include "cli/clients.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/figures.h"
 #include "cli/top/keys.h"

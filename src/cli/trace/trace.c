@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/control.h"
 #include "cli/trace/trace_view.h"
 
