@@ -3,7 +3,6 @@
 #include "cli/pairs/kernels.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/macros.h"
 
@@ -71,22 +70,15 @@ const struct kernel_job kernel_jobs[] = {
 };
 const size_t kernel_jobs_count = ARRAY_SIZE(kernel_jobs);
 
-static const struct {
-        const char *name, *help;
-} families[] = {
-#define X(identifier, name, help) {name, help},
+static const char *const families[] = {
+#define X(identifier, name, help) name,
         KERNEL_FAMILIES(X)
 #undef X
 };
 
 const char *kernel_family_name(enum kernel_family family)
 {
-        return families[family].name;
-}
-
-const char *kernel_family_help(enum kernel_family family)
-{
-        return families[family].help;
+        return families[family];
 }
 
 static size_t add(char *buf, size_t used, const char *before, unsigned number, const char *after)
@@ -130,18 +122,4 @@ void kernel_entry(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]
         for (char *c = buf; *c; c++)
                 if (*c == '-')
                         *c = '_';
-}
-
-int kernel_find(const char *name, struct kernel_step *ret)
-{
-        for (size_t i = 0; i < kernel_jobs_count; i++) {
-                char own[KERNEL_NAME_MAX];
-
-                kernel_name(&kernel_jobs[i], own);
-                if (strcmp(own, name) == 0) {
-                        *ret = (struct kernel_step){.n = 1, .kernels = {kernel_jobs[i]}};
-                        return 0;
-                }
-        }
-        return kernel_find_drawn(name, ret);
 }

@@ -72,12 +72,9 @@ void kernel_draw(uint64_t seed, unsigned i, struct kernel_job *ret);
 /* The name and family of the i-th job; every seventh is a sequence of two to four kernels. */
 void kernel_draw_name(uint64_t seed, unsigned i, char buf[static KERNEL_NAME_MAX],
                       const char **ret_family);
-/* As kernel_find(), of jobs beyond the table. */
-int kernel_find_drawn(const char *name, struct kernel_step *ret);
 const char *kernel_family_name(enum kernel_family family);
 /* "mix" of a sequence. */
 const char *kernel_step_family(const struct kernel_step *step);
-const char *kernel_family_help(enum kernel_family family);
 
 /* Writes the job's code. Its entry is
  *     kernel_entry(u64 base, u64 bytes, u64 stride, u32 loops, u32 never)

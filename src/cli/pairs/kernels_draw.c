@@ -269,7 +269,8 @@ static int find_kernel(const char *name, struct kernel_job *ret)
         return 0;
 }
 
-int kernel_find_drawn(const char *name, struct kernel_step *ret)
+/* As kernel_find(), of jobs beyond the table. */
+static int find_drawn(const char *name, struct kernel_step *ret)
 {
         char again[KERNEL_NAME_MAX];
         uint64_t seed;
@@ -284,4 +285,18 @@ int kernel_find_drawn(const char *name, struct kernel_step *ret)
         }
         *ret = (struct kernel_step){.n = 1};
         return find_kernel(name, &ret->kernels[0]);
+}
+
+int kernel_find(const char *name, struct kernel_step *ret)
+{
+        for (size_t i = 0; i < kernel_jobs_count; i++) {
+                char own[KERNEL_NAME_MAX];
+
+                kernel_name(&kernel_jobs[i], own);
+                if (strcmp(own, name) == 0) {
+                        *ret = (struct kernel_step){.n = 1, .kernels = {kernel_jobs[i]}};
+                        return 0;
+                }
+        }
+        return find_drawn(name, ret);
 }
