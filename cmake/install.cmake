@@ -1,13 +1,13 @@
 # The files that `cmake --install` installs, except bin/subletd (src/daemon), lib/sublet/libsublet.so (src/preload),
 # lib/sublet/libsublet-ranks.so (src/ranks) and lib/sublet/sublet_spank.so (src/slurm).
-# src/cli/parts.c finds the parts of sublet by their paths relative to the program sublet, so that an installation can
+# src/client/common/part_paths.c finds the parts of sublet by their paths relative to the program sublet, so that an installation can
 # be moved as a whole. Nothing is linked with libsublet.so, so it is in a private folder (cmake/options.cmake). The
 # simulated driver has a folder of its own there, so that no program loads it by accident.
 
 if(SUBLET_CLI)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-demo-job ${CMAKE_BINARY_DIR}/sublet-bench-job ${CMAKE_BINARY_DIR}/sublet-pairs-job DESTINATION ${SUBLET_PRIVATE_DIR})
-  install(FILES src/cli/bench/bench_torch.py src/cli/pairs/pairs_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
+  install(FILES src/lab/bench/bench_torch.py src/lab/pairs/pairs_torch.py DESTINATION ${SUBLET_PRIVATE_DIR})
 endif()
 if(TARGET sublet-pairing)
   install(PROGRAMS ${CMAKE_BINARY_DIR}/sublet-pairing DESTINATION ${SUBLET_PRIVATE_DIR})

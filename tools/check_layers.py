@@ -5,8 +5,8 @@
 
 Each #include "FOLDER/..." must be allowed by the table. With BUILD, a folder of built objects, the table must also
 allow the functions and variables that a file uses, and at most CIRCLE_MAX files may use one another in a circle. A room
-is a subfolder in the table. Prints one line for each breach. Exits with 1 if there is a breach or nothing was
-checked."""
+is a subfolder in the table. A folder may use a whole other one ("client") or some rooms of it ("client/common"). Prints
+one line for each breach. Exits with 1 if there is a breach or nothing was checked."""
 
 import argparse
 import collections
@@ -29,7 +29,7 @@ ROW = re.compile(r"^\| `([\w/]+)` \| ([^|]*) \| ([^|]*) \|$", re.M)
 
 
 class Table:
-    """folders: {folder: folders that it may use}; rooms: {folder: its rooms, each of which may use the rooms before
+    """folders: {folder: folders, or single rooms of folders, that it may use}; rooms: {folder: its rooms, each of which may use the rooms before
     it}."""
 
     def __init__(self, page):
@@ -77,14 +77,14 @@ def look_at(root, table, folder, path, line):
     found = INCLUDE.match(line)
     if not found or "/" not in found.group(1):
         return
-    used = found.group(1).split("/")[0]
+    used, room = found.group(1).split("/")[0], "/".join(found.group(1).split("/")[:2])
     if found.group(1).startswith("../") and not path.startswith("tests/"):
         yield "include by the path from src/, not by ../"
     if used == ".." or not (os.path.isdir(os.path.join(root, "src", used)) or used == "sim"):
         return
     if used != folder.split("/")[-1]:
-        if used not in table.folders[folder]:
-            yield f"{folder} may not use {used}"
+        if used not in table.folders[folder] and room not in table.folders[folder]:
+            yield f"{folder} may not use {room if used + '/' in ' '.join(table.folders[folder]) else used}"
     elif folder in table.rooms:
         target = os.path.join(os.path.dirname(folder), found.group(1))
         at = table.room_of(folder, target)

@@ -36,7 +36,7 @@ AREAS = [  # the first pattern that matches a path names its area; paths without
                        r"|hooks/(bounds\w*|managed|hooks_memory))"),
     ("pools, handles, IPC", r"src/preload/(pool/|share/|move/(caches|export)|state/virtual|hooks/hooks_(pool|virtual|mapping|share|rdma|array))"),
     ("gate and agent", r"src/preload/"),
-    ("command line", r"src/cli/"),
+    ("command line", r"src/(client|lab)/"),
 ]
 
 SYSTEM = [  # the first pattern that matches a path names its system tests, the nearest first
@@ -55,9 +55,9 @@ SYSTEM = [  # the first pattern that matches a path names its system tests, the 
     (r"src/daemon/orders", "daemon bad_input modes users"),
     (r"src/daemon/setup/config", "bad_input daemon"),
     (r"src/daemon", "answers daemon hostile hostile_bounds loss"),
-    (r"src/cli/demo", "demo"),
-    (r"src/cli/doctor", "doctor bad_input"),
-    (r"src/cli", "run daemon bad_input operations"),
+    (r"src/lab/demo", "demo"),
+    (r"src/client/(driver|doctor)", "doctor bad_input"),
+    (r"src/(client|lab)", "run daemon bad_input operations"),
     (r"src/preload/pool/room", "reasons room pools programs torture"),
     (r"src/preload/(pool/|\w+/(hooks_pool|caches))", "pools caches programs torture"),
     (r"src/preload/\w+/(virtual|hooks_virtual|hooks_mapping)", "virtual ipc torture"),

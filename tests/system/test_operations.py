@@ -11,7 +11,7 @@ from world import ROOT
 MESSAGES = pathlib.Path(ROOT, "docs", "messages.md")
 SETTINGS = pathlib.Path(ROOT, "docs", "operations.md")
 CONFIGURATION = pathlib.Path(ROOT, "docs", "configuration.md")
-MAIN_ONLY = ("demo", "kill_point", "door_count")  # the demo explains itself; test builds alone have the other two
+MAIN_ONLY = ("demo", "command_demo", "kill_point", "door_count")  # the demo explains itself; test builds alone have the other two
 
 # The calls that print messages: folders, and the text from the call to its message.
 SOURCES = (
@@ -34,15 +34,15 @@ SOURCES = (
     ("src/kubernetes/extender", r"snprintf\(\s*ret, JOBS_WHY_MAX,\s*"),
     ("src/kubernetes/extender/place_jobs.c", r"refuse\(\s*ret,\s*"),
     ("src/kubernetes/plugin", r"snprintf\((?:sentence, sizeof\(sentence\)|message, sizeof\(message\)),\s*"),
-    ("src/cli", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
-    ("src/cli/measure/half.c", r"go_without\(\s*h,\s*"),
+    ("src/client src/lab", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
+    ("src/lab/measure/half.c", r"go_without\(\s*h,\s*"),
     ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),
     ("src/pairing src/job", r"fail(?:_\w+)?\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
     ("src/ranks", r"(?:log_warning\(|comm_fail\(\s*nccl(?:InvalidUsage|SystemError),)\s*"),
     ("src/slurm", r"(?<!void )say\(\s*"),
     ("src/slurm/slurm_jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
     ("src/slurm/wishes.c", r"snprintf\(\s*error,\s*WISHES_ERROR_MAX,\s*"),
-    ("src/cli", r"finding_add\(\s*(?:WARN|FAIL),\s*"),
+    ("src/client/doctor", r"finding_add\(\s*(?:WARN|FAIL),\s*"),
 )
 
 # A string literal, or a macro or conversion between two literals.

@@ -141,6 +141,7 @@ TABLE = """
 | `src/base` | - | - |
 | `src/daemon` | net people | base |
 | `src/cli` | - | base |
+| `src/lab` | - | base daemon/net |
 """
 
 
@@ -169,6 +170,17 @@ def test_a_subfolder_that_uses_one_above_it_is_named(layers):
     assert "src/daemon/net/n.c:1: src/daemon/net may not use src/daemon/people" in tool("check_layers.py", layers).stdout
     source(layers, "src/daemon/attic/a.c", "")
     assert "src/daemon/attic/a.c: the table knows no such room" in tool("check_layers.py", layers).stdout
+
+
+def test_a_folder_that_uses_another_room_than_its_row_names_is_named(layers):
+    source(layers, "src/daemon/net/n.h", "")
+    source(layers, "src/daemon/people/p.h", "")
+    source(layers, "src/lab/a.c", '#include "daemon/net/n.h"\n')
+    assert tool("check_layers.py", layers).returncode == 0
+    source(layers, "src/lab/b.c", '#include "daemon/people/p.h"\n')
+    done = tool("check_layers.py", layers)
+    assert done.returncode == 1
+    assert "src/lab/b.c:1: src/lab may not use daemon/people" in done.stdout
 
 
 def build(root, objects):

@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#include "cli/cli.h"
-#include "cli/parts.h"
+#include "client/common/cli.h"
+#include "client/common/part_paths.h"
 
 struct cli_bench {
         char said[1024];                 /* last message of cli_fail() */

@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "cli/bench/bench.h"
+#include "lab/bench/bench.h"
 
 static const struct bench_mix *chosen[BENCH_MIXES_MAX];
 static char wrong[BENCH_TEXT_MAX];

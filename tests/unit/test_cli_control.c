@@ -10,7 +10,7 @@
 
 #include "ask/ask.h"
 #include "base/macros.h"
-#include "cli/control.h"
+#include "client/talk/control_order.h"
 #include "cli_bench.h"
 
 static char dir[] = "/tmp/sublet-control-XXXXXX";

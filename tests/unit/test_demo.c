@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "cli/demo/demo.h"
-#include "cli/doctor/doctor_driver.h"
+#include "lab/demo/demo.h"
+#include "client/driver/driver_ask.h"
 #include "cli_bench.h"
 
 #define ROWS 4

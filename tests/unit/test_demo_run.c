@@ -11,9 +11,9 @@
 
 #include "ask/ask.h"
 #include "base/macros.h"
-#include "cli/control.h"
-#include "cli/demo/demo.h"
-#include "cli/launch.h"
+#include "client/talk/control_order.h"
+#include "lab/demo/demo.h"
+#include "client/launch/launch.h"
 #include "cli_bench.h"
 
 static char folder[] = "/tmp/sublet-demo-run-XXXXXX";

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "cli/demo/demo.h"
+#include "lab/demo/demo.h"
 #include "cli_bench.h"
 
 static struct demo_stage stage;

@@ -13,10 +13,10 @@
 #include "ask/ask.h"
 #include "base/macros.h"
 #include "base/owner.h"
-#include "cli/control.h"
-#include "cli/doctor/doctor_driver.h"
-#include "cli/doctor/doctor_freeze.h"
-#include "cli/doctor/doctor_programs.h"
+#include "client/talk/control_order.h"
+#include "client/driver/driver_ask.h"
+#include "client/doctor/doctor_freeze.h"
+#include "client/doctor/doctor_programs.h"
 #include "cli_bench.h"
 
 static char dir[] = "/tmp/sublet-doctor-XXXXXX";

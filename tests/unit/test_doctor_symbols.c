@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/doctor/doctor_symbols.h"
+#include "client/driver/driver_symbols.h"
 
 #define EXPORTED __attribute__((visibility("default"), used))
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "cli/launch.h"
-#include "cli/simulator_dir.h"
+#include "client/launch/launch.h"
+#include "client/talk/simulator_dir.h"
 #include "cli_bench.h"
 
 static const char *const variables[] = {

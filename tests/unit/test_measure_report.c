@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "cli/measure/report.h"
+#include "lab/measure/report.h"
 
 #define MS NSEC_PER_MSEC
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "cli/pairs/kernels.h"
-#include "cli/pairs/pairs_plan.h"
+#include "lab/pairs/kernels.h"
+#include "lab/pairs/pairs_plan.h"
 
 #define KERNELS  48
 #define MODELS   17

@@ -2,8 +2,8 @@
 #include "unit.h"
 
 #include "base/macros.h"
-#include "cli/columns.h"
-#include "cli/status_view.h"
+#include "client/figures/columns.h"
+#include "client/status/status_view.h"
 
 static char *render_in(const char *json, int width)
 {

@@ -5,10 +5,10 @@
 #include <wchar.h>
 
 #include "base/macros.h"
-#include "cli/top/history.h"
-#include "cli/top/keys.h"
-#include "cli/top/layout.h"
-#include "cli/top/table.h"
+#include "client/top/top_history.h"
+#include "client/top/keys.h"
+#include "client/top/layout.h"
+#include "client/top/top_table.h"
 
 #define GIB_BYTES 1073741824.0
 

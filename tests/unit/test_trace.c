@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "cli/trace/trace_view.h"
+#include "client/trace/trace_view.h"
 #include "wire/wire.h"
 
 #define MS     NSEC_PER_MSEC

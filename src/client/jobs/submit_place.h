@@ -1,0 +1,45 @@
+/* submit_place.h: a place in the daemon's queue of jobs: the connection of one `sublet submit`.
+ *
+ * The connection may end because the daemon does; then the place is asked for again, behind those
+ * that were quicker. A job that runs tells where. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <jansson.h>
+
+#include "base/paths.h"
+
+struct launch;
+
+struct place {
+        const struct launch *launch;
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+        json_t *order; /* without "running" */
+        char *file;    /* the job file as one line; NULL: none */
+        size_t file_size;
+
+        int fd; /* -EBADF: there is no connection */
+        char line[2048];
+        size_t used;
+        bool waits_for_daemon; /* people were told so */
+        /* The GPU and the way in which the job runs, and its program. gpu is empty while it waits.
+         */
+        char gpu[96], way[16];
+        pid_t pid;
+};
+
+/* Takes a place; starts a private daemon if there is none and one may be. first: prints why it
+ * cannot. 0; -EAGAIN: no daemon answers now; -EACCES: the daemon refuses, or first, after a
+ * message.
+ */
+int place_take(struct place *p, bool first);
+/* Reads what the daemon says. 1: *ret is an object, a new reference; 0: nothing more has come;
+ * -ECONNRESET: the connection has ended, and fd is closed. */
+int place_read(struct place *p, json_t **ret);
+void place_tell_progress(struct place *p, double progress);
+void place_leave(struct place *p);

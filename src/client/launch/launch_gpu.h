@@ -1,0 +1,31 @@
+/* launch_gpu.h: --gpu and --verbose of `run` and `env`: which GPUs the program sees. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/paths.h"
+
+struct launch;
+
+/* Sets CUDA_VISIBLE_DEVICES to the GPUs that text names: "auto", or a list of NVML's numbers and of
+ * beginnings of UUIDs. The value has full UUIDs, or numbers, with CUDA_DEVICE_ORDER, where CUDA
+ * counts as NVML does. Call it last: it starts a private daemon with the
+ * launch's variables if there is none. CLI_OK, or an exit status after a message. */
+int gpu_choose(struct launch *l, const char *text);
+
+/* The same for one GPU that the daemon has named. By UUID if the daemon has just ended. */
+int gpu_show(struct launch *l, const char *dir, enum paths_kind kind, const char *uuid);
+
+/* Writes of each GPU that CUDA_VISIBLE_DEVICES shows how many programs share it and what is free.
+ * visible: the variable's value; NULL: unset. Pure. */
+void gpu_line(const json_t *status, const char *visible, char *line, size_t n);
+
+/* Starts a private daemon with the launch's variables, as the library does. False: none may be
+ * started in this directory. */
+bool gpu_start_daemon(const struct launch *l, const char *dir, enum paths_kind kind);
+
+/* Prints that line to stderr, for a program that is about to start; or why the daemon does not
+ * tell. Starts a private daemon as gpu_choose() does. */
+void gpu_tell(const struct launch *l);

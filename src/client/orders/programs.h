@@ -1,0 +1,21 @@
+/* programs.h: the programs that a person names, by number, by name, or all of his. */
+#pragma once
+
+#include <stddef.h>
+
+#include "client/talk/control_order.h"
+
+#define PROGRAMS_MAX 1024
+
+struct programs {
+        int pid[PROGRAMS_MAX];
+        size_t n;
+};
+
+/* Adds what each word means: the process of this number, whether or not the daemon knows it; else
+ * the programs of this name that status shows, the person's own if there are any. Asks the daemon
+ * once at most. CLI_OK, or an exit status after a message. */
+int programs_add(struct programs *p, const struct target *target, const char *const *words,
+                 size_t n);
+/* Adds all programs; or all of one's own. The same. */
+int programs_add_all(struct programs *p, const struct target *target, int mine);
