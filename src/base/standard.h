@@ -1,9 +1,11 @@
-/* standard.h: the descriptors of a program of ours: the standard ones, and how many there may be.
- */
+/* standard.h: the descriptors of a program of ours: the standard ones, how many there may be, and
+ * what is said on stderr. */
 #pragma once
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -31,4 +33,13 @@ static inline int standard_allow(unsigned descriptors)
                 return 0;
         rl.rlim_cur = rl.rlim_max < descriptors ? rl.rlim_max : descriptors;
         return setrlimit(RLIMIT_NOFILE, &rl) < 0 ? -errno : 0;
+}
+
+/* Prints "PROGRAM: " and one sentence to stderr, in one piece. */
+static inline void standard_say(const char *program, const char *format, va_list args)
+{
+        char line[2048];
+
+        (void)vsnprintf(line, sizeof(line), format, args);
+        (void)fprintf(stderr, "%s: %s\n", program, line);
 }

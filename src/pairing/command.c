@@ -10,18 +10,17 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/standard.h"
 #include "base/text.h"
 #include "base/units.h"
 
 int command_fail(int status, const char *format, ...)
 {
-        char line[2048];
         va_list args;
 
         va_start(args, format);
-        (void)vsnprintf(line, sizeof(line), format, args);
+        standard_say("sublet", format, args);
         va_end(args);
-        (void)fprintf(stderr, "sublet: %s\n", line);
         return status;
 }
 

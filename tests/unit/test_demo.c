@@ -49,11 +49,11 @@ void demo_nvml_close(struct demo_nvml *nvml)
         now.closed += nvml == (struct demo_nvml *)&now;
 }
 
-void job_catch_interrupt(void)
+void lab_catch_interrupt(void)
 {
 }
 
-int job_interrupted(void)
+int lab_interrupted(void)
 {
         return now.signal;
 }

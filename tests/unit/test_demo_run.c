@@ -418,11 +418,11 @@ static void an_interrupt_ends_both_programs(void **state)
 {
         const struct demo_row row = {.rounds = 1};
 
-        job_catch_interrupt();
-        assert_int_equal(job_interrupted(), 0);
+        lab_catch_interrupt();
+        assert_int_equal(lab_interrupted(), 0);
         now.interrupt_at = 2;
         assert_int_equal(run(&row, "echo allocated 1; exec sleep 60"), CLI_FAILED);
-        assert_int_equal(job_interrupted(), SIGINT);
+        assert_int_equal(lab_interrupted(), SIGINT);
         assert_string_equal(result.jobs[0].trouble, "killed by signal 9");
         assert_string_equal(result.jobs[1].trouble, "killed by signal 9");
 }

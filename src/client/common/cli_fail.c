@@ -2,16 +2,15 @@
 #include "client/common/cli.h"
 
 #include <stdarg.h>
-#include <stdio.h>
+
+#include "base/standard.h"
 
 int cli_fail(int status, const char *format, ...)
 {
-        char line[1024];
         va_list args;
 
         va_start(args, format);
-        (void)vsnprintf(line, sizeof(line), format, args);
+        standard_say("sublet", format, args);
         va_end(args);
-        (void)fprintf(stderr, "sublet: %s\n", line);
         return status;
 }

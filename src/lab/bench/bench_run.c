@@ -19,7 +19,7 @@
 #define PERIOD_MS 100
 
 struct program {
-        struct job_program run;
+        struct lab_program run;
         struct watch *watch;
         struct bench_job *job;
         bool filled;
@@ -28,7 +28,7 @@ struct program {
 
 struct watch {
         struct bench_run *run;
-        struct job_daemon daemon;
+        struct lab_daemon daemon;
         struct program programs[BENCH_JOBS_MAX];
         uint64_t begun_ns;
 };
@@ -55,7 +55,7 @@ static int start_daemon(struct watch *w)
         (void)fclose(file);
         (void)snprintf(capacity, sizeof(capacity), "%lluB",
                        (unsigned long long)run->stage->capacity);
-        return job_daemon_start(&w->daemon, (const char *const[]){"--config", settings,
+        return lab_daemon_start(&w->daemon, (const char *const[]){"--config", settings,
                                                                   "--capacity", capacity, NULL});
 }
 
@@ -71,7 +71,7 @@ static void count(struct watch *w, const struct program *p)
         uint64_t handoffs = 0;
         size_t i, k;
 
-        if (!w->run->shared || job_daemon_ask(&w->daemon, "status", &status) < 0)
+        if (!w->run->shared || lab_daemon_ask(&w->daemon, "status", &status) < 0)
                 return;
         json_array_foreach (json_object_get(status, "gpus"), i, gpu) {
                 handoffs += figure(gpu, "handoffs");
@@ -135,7 +135,7 @@ static int start(struct watch *w, unsigned k)
                 return cli_fail(CLI_FAILED, "the program to measure is missing: no %s", path);
         p->started_ns = p->begun_ns = clock_now_ns();
         w->run->jobs[k].waiting = -1;
-        pid = job_program_fork(&p->run, &w->daemon, w->run->shared, true);
+        pid = lab_program_fork(&p->run, &w->daemon, w->run->shared, true);
         if (pid == 0)
                 become(w, k, path);
         return pid < 0 ? CLI_FAILED : CLI_OK;
@@ -173,7 +173,7 @@ static void hear_line(void *userdata)
                 job->mismatches = mismatches;
                 (void)snprintf(job->digest, sizeof(job->digest), "%.23s", text);
                 count(p->watch, p);
-                job_program_close_input(&p->run);
+                lab_program_close_input(&p->run);
         } else if (sscanf(line, "failed %47s %d", text, &result) == 2) {
                 job->outcome = BENCH_BROKEN;
                 (void)snprintf(job->trouble, sizeof(job->trouble), "%.40s answered %d", text,
@@ -184,14 +184,14 @@ static void hear_line(void *userdata)
 static void hear_end(struct program *p)
 {
         struct bench_job *job = p->job;
-        const int status = job_program_end(&p->run);
+        const int status = lab_program_end(&p->run);
 
         job->took = since(p->begun_ns);
         if (status == 0 && job->outcome != BENCH_NOT_RUN)
                 return;
         if (job->outcome == BENCH_NOT_RUN || job->outcome == BENCH_COMPLETED)
                 job->outcome = BENCH_BROKEN;
-        job_program_trouble(status, job->trouble, sizeof(job->trouble));
+        lab_program_trouble(status, job->trouble, sizeof(job->trouble));
 }
 
 /* ---- the course of a run ---- */
@@ -202,12 +202,12 @@ static void let_begin(struct watch *w)
         const uint64_t now = clock_now_ns();
 
         for (unsigned k = 0; w->run->meet && k < w->run->n; k++)
-                if (job_program_runs(&w->programs[k].run) && !w->programs[k].filled)
+                if (lab_program_runs(&w->programs[k].run) && !w->programs[k].filled)
                         return;
         for (unsigned k = 0; k < w->run->n; k++) {
                 struct program *p = &w->programs[k];
 
-                if (!job_program_runs(&p->run) || !p->filled)
+                if (!lab_program_runs(&p->run) || !p->filled)
                         continue;
                 p->filled = false; /* told only once */
                 if (w->run->meet)
@@ -220,17 +220,17 @@ static void let_begin(struct watch *w)
 static void end_the_endless(struct watch *w)
 {
         for (unsigned k = 0; k < w->run->n; k++)
-                if (w->run->jobs[k].phases && job_program_runs(&w->programs[k].run))
+                if (w->run->jobs[k].phases && lab_program_runs(&w->programs[k].run))
                         return;
         for (unsigned k = 0; k < w->run->n; k++)
                 if (!w->run->jobs[k].phases)
-                        job_program_close_input(&w->programs[k].run);
+                        lab_program_close_input(&w->programs[k].run);
 }
 
 static void kill_rest(struct watch *w, enum bench_outcome outcome)
 {
         for (unsigned k = 0; k < w->run->n; k++) {
-                if (!job_program_runs(&w->programs[k].run))
+                if (!lab_program_runs(&w->programs[k].run))
                         continue;
                 (void)kill(w->programs[k].run.pid, SIGKILL);
                 w->run->jobs[k].outcome = outcome;
@@ -253,11 +253,11 @@ static int follow(struct watch *w)
                 if (!any)
                         return CLI_OK;
                 (void)poll(fds, w->run->n, PERIOD_MS);
-                if (job_interrupted())
+                if (lab_interrupted())
                         return CLI_FAILED;
                 for (unsigned k = 0; k < w->run->n; k++)
                         if (fds[k].fd >= 0 && fds[k].revents &&
-                            !job_program_read(&w->programs[k].run, hear_line, &w->programs[k]))
+                            !lab_program_read(&w->programs[k].run, hear_line, &w->programs[k]))
                                 hear_end(&w->programs[k]);
                 let_begin(w);
                 end_the_endless(w);
@@ -304,9 +304,9 @@ int bench_run(struct bench_run *run)
 
         for (unsigned k = 0; k < BENCH_JOBS_MAX; k++)
                 w.programs[k] = (struct program){
-                        .run = JOB_PROGRAM_NONE, .watch = &w, .job = &run->jobs[k]};
+                        .run = LAB_PROGRAM_NONE, .watch = &w, .job = &run->jobs[k]};
         run->moved_in = run->moved_out = run->handoffs = run->shared ? 0 : BENCH_UNKNOWN;
-        r = job_daemon_prepare(&w.daemon, run->stage->folder, run->stage->simulated);
+        r = lab_daemon_prepare(&w.daemon, run->stage->folder, run->stage->simulated);
         if (r == CLI_OK && run->shared)
                 r = start_daemon(&w);
         if (r == CLI_OK) {
@@ -317,7 +317,7 @@ int bench_run(struct bench_run *run)
                         run->moved_out = out_after - out;
                 }
         }
-        job_daemon_end(&w.daemon);
+        lab_daemon_end(&w.daemon);
         return r;
 }
 

@@ -334,12 +334,12 @@ static int run(struct request *q, const struct bench_mix *const *mixes, size_t n
         size_t n = 0;
         int r = prepare(q, &stage, mixes, n_mixes);
 
-        job_catch_interrupt();
+        lab_catch_interrupt();
         if (r == CLI_OK)
                 r = bench_measure(&stage, s, mixes, n_mixes, &rows, &n);
         leave(&stage, s->simulated && !launch_value(&q->launch, "SIMCUDA_SESSION"));
-        if (job_interrupted())
-                return cli_fail(128 + job_interrupted(), "interrupted; nothing is left behind");
+        if (lab_interrupted())
+                return cli_fail(128 + lab_interrupted(), "interrupted; nothing is left behind");
         if (r != CLI_OK)
                 return r;
         bench_print_table(stdout, s, rows, n);

@@ -2,7 +2,6 @@
  * copy of the values: it has to read back what the card kept. */
 #include "lab/common/gpu_work.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,11 +33,7 @@ typedef uint64_t device_ptr;
           (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
            unsigned bz, unsigned shared, void *stream, void **parameters, void **extra))
 
-static struct {
-#define X(name, symbol, parameters) int(*name) parameters;
-        DRIVER_CALLS(X)
-#undef X
-} driver;
+#include "lab/common/lab_driver.h"
 
 /* fill(base, words, piece, origin, key): word i becomes mix(origin + i, key).
  * check(base, words, piece, origin, key, verdict): verdict[0] += words that differ, verdict[1] +=
@@ -115,27 +110,10 @@ static void say_failed(const char *call, int result)
         exit(EXIT_FAILURE);
 }
 
-#define TRY(call, ...)                                  \
-        do {                                            \
-                int result_ = driver.call(__VA_ARGS__); \
-                if (result_ != 0)                       \
-                        say_failed(#call, result_);     \
-        } while (0)
-
-static void load_driver(void)
+static void say_no_driver(const char *why)
 {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW);
-
-        if (!library) {
-                (void)fprintf(stderr, "%s: %s\n", program_invocation_short_name, dlerror());
-                exit(EXIT_FAILURE);
-        }
-#define X(name, symbol, parameters)                      \
-        *(void **)&driver.name = dlsym(library, symbol); \
-        if (!driver.name)                                \
-                say_failed(symbol, -1);
-        DRIVER_CALLS(X)
-#undef X
+        (void)fprintf(stderr, "%s: %s\n", program_invocation_short_name, why);
+        exit(EXIT_FAILURE);
 }
 
 uint64_t gpu_work_mix(uint64_t key, uint64_t round)

@@ -23,7 +23,7 @@
 
 /* ---- the daemon ---- */
 
-int job_daemon_prepare(struct job_daemon *d, const char *folder, bool simulated)
+int lab_daemon_prepare(struct lab_daemon *d, const char *folder, bool simulated)
 {
         /* Each daemon has a directory of its own, because the last one may still be ending. */
         static unsigned number;
@@ -43,7 +43,7 @@ static void set_environment(const struct launch *l, bool preload)
                         (void)setenv(l->variables[i].name, l->variables[i].value, 1);
 }
 
-int job_daemon_start(struct job_daemon *d, const char *const options[])
+int lab_daemon_start(struct lab_daemon *d, const char *const options[])
 {
         const char *argv[WORDS_MAX] = {"subletd", "--private", "--dir", d->dir};
         char path[PATH_MAX];
@@ -66,7 +66,7 @@ int job_daemon_start(struct job_daemon *d, const char *const options[])
         return CLI_OK;
 }
 
-int job_daemon_ask(const struct job_daemon *d, const char *order, json_t **ret_answer)
+int lab_daemon_ask(const struct lab_daemon *d, const char *order, json_t **ret_answer)
 {
         json_t *words = json_pack("{ss}", "order", order);
         int r = ask_daemon(d->dir, PATHS_PRIVATE, words, ret_answer);
@@ -75,7 +75,7 @@ int job_daemon_ask(const struct job_daemon *d, const char *order, json_t **ret_a
         return r;
 }
 
-int job_daemon_set(const struct job_daemon *d, const char *key, const char *value,
+int lab_daemon_set(const struct lab_daemon *d, const char *key, const char *value,
                    json_t **ret_answer)
 {
         json_t *words = json_pack("{ss,ss}", "order", "set", key, value);
@@ -87,11 +87,11 @@ int job_daemon_set(const struct job_daemon *d, const char *key, const char *valu
         return r;
 }
 
-void job_daemon_end(struct job_daemon *d)
+void lab_daemon_end(struct lab_daemon *d)
 {
         json_t *answer = NULL;
 
-        if (d->started && job_daemon_ask(d, "stop", &answer) == 0)
+        if (d->started && lab_daemon_ask(d, "stop", &answer) == 0)
                 json_decref(answer);
         launch_clear(&d->launch);
 }
@@ -121,7 +121,7 @@ static int make_ends(bool talks, int out[static 2], int in[static 2])
         return 0;
 }
 
-pid_t job_program_fork(struct job_program *p, const struct job_daemon *d, bool shared, bool talks)
+pid_t lab_program_fork(struct lab_program *p, const struct lab_daemon *d, bool shared, bool talks)
 {
         int in[2] = {-EBADF, -EBADF}, out[2];
         const int r = make_ends(talks, out, in);
@@ -152,12 +152,12 @@ pid_t job_program_fork(struct job_program *p, const struct job_daemon *d, bool s
         return p->pid;
 }
 
-bool job_program_runs(const struct job_program *p)
+bool lab_program_runs(const struct lab_program *p)
 {
         return p->output >= 0;
 }
 
-bool job_program_read(struct job_program *p, void (*hear)(void *userdata), void *userdata)
+bool lab_program_read(struct lab_program *p, void (*hear)(void *userdata), void *userdata)
 {
         char text[512];
         ssize_t n = read(p->output, text, sizeof(text));
@@ -176,12 +176,12 @@ bool job_program_read(struct job_program *p, void (*hear)(void *userdata), void 
         return n > 0;
 }
 
-void job_program_close_input(struct job_program *p)
+void lab_program_close_input(struct lab_program *p)
 {
         close_end(&p->input);
 }
 
-int job_program_end(struct job_program *p)
+int lab_program_end(struct lab_program *p)
 {
         int status = 0;
 
@@ -191,7 +191,7 @@ int job_program_end(struct job_program *p)
         return status;
 }
 
-void job_program_trouble(int status, char *ret, size_t room)
+void lab_program_trouble(int status, char *ret, size_t room)
 {
         if (ret[0])
                 return;
@@ -210,7 +210,7 @@ static void on_interrupt(int signal)
         interrupted = signal;
 }
 
-void job_catch_interrupt(void)
+void lab_catch_interrupt(void)
 {
         /* Ctrl-C ends no wait for a daemon that starts: it could not be stopped yet. */
         struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
@@ -221,7 +221,7 @@ void job_catch_interrupt(void)
         (void)sigaction(SIGPIPE, &action, NULL); /* sent when the reader of our output has ended */
 }
 
-int job_interrupted(void)
+int lab_interrupted(void)
 {
         return interrupted;
 }

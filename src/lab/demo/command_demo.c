@@ -309,12 +309,12 @@ int demo_main(const struct cli_command *self, int argc, char **argv)
         }
         if (!mkdtemp(stage.folder))
                 return cli_fail(CLI_FAILED, "cannot make %s: %m", stage.folder);
-        job_catch_interrupt();
+        lab_catch_interrupt();
         print_headline(&stage, why);
         r = run_rows(&stage);
         leave(&stage);
-        if (job_interrupted())
-                return cli_fail(128 + job_interrupted(), "interrupted; nothing is left behind");
+        if (lab_interrupted())
+                return cli_fail(128 + lab_interrupted(), "interrupted; nothing is left behind");
         if (r == CLI_OK)
                 print_next(&stage);
         return r;

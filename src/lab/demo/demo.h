@@ -53,7 +53,7 @@ struct demo_row {
 };
 
 struct demo_job {
-        struct job_program program;
+        struct lab_program program;
         enum demo_outcome outcome;
         int pauses; /* the program is in a pause */
         uint64_t allocated, round, rounds, mismatches;

@@ -25,7 +25,7 @@ struct watch {
         const struct demo_row *row;
         struct demo_result *result;
         struct demo_screen screen;
-        struct job_daemon daemon;
+        struct lab_daemon daemon;
         uint64_t begun_ns, asked_ns, counted_ns;
         uint64_t in_before, out_before; /* the driver's counters when the row began */
         pid_t killed_worker;
@@ -75,7 +75,7 @@ static int start_job(struct watch *w, unsigned k)
         (void)snprintf(seconds, sizeof(seconds), "%.1f", w->stage->seconds);
         (void)snprintf(rounds, sizeof(rounds), "%llu",
                        (unsigned long long)(job->rounds / w->stage->phases));
-        pid = job_program_fork(&job->program, &w->daemon, w->row->shared, false);
+        pid = lab_program_fork(&job->program, &w->daemon, w->row->shared, false);
         if (pid == 0) {
                 (void)setenv("SUBLET_NAME", name, 1);
                 (void)execv(path, argv);
@@ -114,12 +114,12 @@ static void hear_line(void *userdata)
 
 static void hear_end(struct demo_job *job)
 {
-        const int status = job_program_end(&job->program);
+        const int status = lab_program_end(&job->program);
 
         if (job->outcome != DEMO_RUNNING && status == 0)
                 return;
         job->outcome = DEMO_FAILED;
-        job_program_trouble(status, job->trouble, sizeof(job->trouble));
+        lab_program_trouble(status, job->trouble, sizeof(job->trouble));
 }
 
 /* ---- the watch ---- */
@@ -189,7 +189,7 @@ static void look(struct watch *w)
 {
         json_t *status = NULL;
 
-        if (w->row->shared && job_daemon_ask(&w->daemon, "status", &status) == 0) {
+        if (w->row->shared && lab_daemon_ask(&w->daemon, "status", &status) == 0) {
                 hear_status(w, status);
                 if (w->killed_worker && find_worker(w) != w->killed_worker)
                         w->result->daemon_killed = 1;
@@ -204,12 +204,12 @@ static void look(struct watch *w)
 
 static int all_ended(const struct demo_job *jobs)
 {
-        return !job_program_runs(&jobs[0].program) && !job_program_runs(&jobs[1].program);
+        return !lab_program_runs(&jobs[0].program) && !lab_program_runs(&jobs[1].program);
 }
 
 static int first_has_memory(const struct demo_job *jobs)
 {
-        return !job_program_runs(&jobs[0].program) || jobs[0].allocated;
+        return !lab_program_runs(&jobs[0].program) || jobs[0].allocated;
 }
 
 static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
@@ -222,11 +222,11 @@ static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
                 uint64_t now;
 
                 (void)poll(fds, DEMO_JOBS, PERIOD_MS);
-                if (job_interrupted())
+                if (lab_interrupted())
                         return CLI_FAILED;
                 for (unsigned k = 0; k < DEMO_JOBS; k++)
                         if (fds[k].fd >= 0 && fds[k].revents &&
-                            !job_program_read(&jobs[k].program, hear_line, &jobs[k]))
+                            !lab_program_read(&jobs[k].program, hear_line, &jobs[k]))
                                 hear_end(&jobs[k]);
                 now = clock_now_ns();
                 if (now - w->asked_ns < PERIOD_MS * NSEC_PER_MSEC)
@@ -269,7 +269,7 @@ static int run_jobs(struct watch *w)
 static void end_jobs(struct demo_result *result)
 {
         for (unsigned k = 0; k < DEMO_JOBS; k++) {
-                if (!job_program_runs(&result->jobs[k].program))
+                if (!lab_program_runs(&result->jobs[k].program))
                         continue;
                 (void)kill(result->jobs[k].program.pid, SIGKILL);
                 hear_end(&result->jobs[k]);
@@ -298,15 +298,15 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
 
         *ret = (struct demo_result){.to_card = DEMO_UNKNOWN, .to_host = DEMO_UNKNOWN};
         for (unsigned k = 0; k < DEMO_JOBS; k++)
-                ret->jobs[k] = (struct demo_job){.program = JOB_PROGRAM_NONE,
+                ret->jobs[k] = (struct demo_job){.program = LAB_PROGRAM_NONE,
                                                  .rounds = row->rounds * stage->phases,
                                                  .backed = DEMO_UNKNOWN,
                                                  .evicted = DEMO_UNKNOWN,
                                                  .moved_in = DEMO_UNKNOWN,
                                                  .moved_out = DEMO_UNKNOWN};
-        r = job_daemon_prepare(&w.daemon, stage->folder, stage->simulated);
+        r = lab_daemon_prepare(&w.daemon, stage->folder, stage->simulated);
         if (r == CLI_OK && row->shared)
-                r = job_daemon_start(&w.daemon, (const char *const[]){NULL});
+                r = lab_daemon_start(&w.daemon, (const char *const[]){NULL});
         if (r == CLI_OK) {
                 /* If no program has used the card yet, there are no counters, and nothing was
                  * copied. */
@@ -319,6 +319,6 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
                         count_by_clients(ret);
         }
         end_jobs(ret);
-        job_daemon_end(&w.daemon);
+        lab_daemon_end(&w.daemon);
         return r;
 }

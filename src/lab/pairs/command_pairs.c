@@ -316,7 +316,7 @@ static int measure(struct request *q, struct pairs_job *jobs, size_t n)
         (void)snprintf(q->setting.folder, sizeof(q->setting.folder), "/tmp/sublet-pairs-XXXXXX");
         if (!mkdtemp(q->setting.folder))
                 return cli_fail(CLI_FAILED, "cannot make %s: %m", q->setting.folder);
-        job_catch_interrupt();
+        lab_catch_interrupt();
         r = pairs_run(&q->setting, jobs, n, &results);
         leave(q);
         if (r == CLI_OK)
@@ -324,8 +324,8 @@ static int measure(struct request *q, struct pairs_job *jobs, size_t n)
         if (r == CLI_OK)
                 pairs_print_steadiness(stdout, jobs, n);
         free(results.items);
-        if (job_interrupted())
-                return cli_fail(128 + job_interrupted(),
+        if (lab_interrupted())
+                return cli_fail(128 + lab_interrupted(),
                                 "interrupted; what was measured is in %s, and the same command "
                                 "goes on",
                                 q->setting.output);

@@ -15,7 +15,6 @@
  *
  * "ready" comes first. "failed TEXT" is an answer, too. After a failed call of the driver the
  * program ends with status 1, because such errors stay. */
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -88,11 +87,7 @@ typedef uint64_t device_ptr;
           (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,      \
            unsigned bz, unsigned shared, void *stream, void **parameters, void **extra))
 
-static struct {
-#define X(name, symbol, parameters) int(*name) parameters;
-        DRIVER_CALLS(X)
-#undef X
-} driver;
+#include "lab/common/lab_driver.h"
 
 /* A kernel on this card. */
 struct ready {
@@ -130,27 +125,10 @@ static void say_failed(const char *call, int result)
         exit(EXIT_FAILURE);
 }
 
-#define TRY(call, ...)                                  \
-        do {                                            \
-                int result_ = driver.call(__VA_ARGS__); \
-                if (result_ != 0)                       \
-                        say_failed(#call, result_);     \
-        } while (0)
-
-static void load_driver(void)
+static void say_no_driver(const char *why)
 {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW);
-
-        if (!library) {
-                (void)printf("failed %.200s\n", dlerror());
-                exit(EXIT_FAILURE);
-        }
-#define X(name, symbol, parameters)                      \
-        *(void **)&driver.name = dlsym(library, symbol); \
-        if (!driver.name)                                \
-                say_failed(symbol, -1);
-        DRIVER_CALLS(X)
-#undef X
+        (void)printf("failed %.200s\n", why);
+        exit(EXIT_FAILURE);
 }
 
 static int attribute(int number, int otherwise)

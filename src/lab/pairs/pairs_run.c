@@ -40,7 +40,7 @@ static double since(uint64_t begun_ns)
 
 static bool is_over(const struct pairs_running *r)
 {
-        return job_interrupted() ||
+        return lab_interrupted() ||
                (r->setting->limit > 0 && since(r->begun_ns) >= r->setting->limit);
 }
 
@@ -50,7 +50,7 @@ static void sleep_until(uint64_t at_ns)
                                    .tv_nsec = (long)(at_ns % NSEC_PER_SEC)};
 
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR &&
-               !job_interrupted())
+               !lab_interrupted())
                 ;
 }
 
@@ -111,7 +111,7 @@ static bool prepare(struct pairs_running *r, struct pairs_worker *const *workers
                 if (workers[i]->job == wanted[i] || is_ready_for(r, workers[i], wanted[i]))
                         continue;
                 all = false;
-                if (job_interrupted())
+                if (lab_interrupted())
                         continue;
                 r->jobs[wanted[i]].failures++;
                 (void)cli_fail(0, "%s: %s: %s", workers[i]->name, r->jobs[wanted[i]].name,
@@ -278,7 +278,7 @@ static int record(struct pairs_running *r, unsigned j, double rate, const double
         if (!observe(r, j, seconds, &measured)) {
                 job_free(&measured);
                 if (!describe(r, j, seconds, rates, n, step, window, &measured)) {
-                        if (!job_interrupted())
+                        if (!lab_interrupted())
                                 (void)cli_fail(0, "%s: what it does is not known", job->name);
                         return CLI_OK;
                 }
@@ -314,7 +314,7 @@ static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double
 
         while (n < ALONE_WINDOWS && !done) {
                 if (!run(r, &w, 1, window, &ret_rates[n])) {
-                        if (!job_interrupted())
+                        if (!lab_interrupted())
                                 (void)cli_fail(0, "%s alone: %s", name, said(w));
                         return 0;
                 }
@@ -462,7 +462,7 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
 
         if (!pairs_set_mode(r, item->way) || !pairs_make_ready(workers, 2)) {
                 r->failed++;
-                if (!job_interrupted() && (workers[0]->starts >= PAIRS_STARTS_MAX ||
+                if (!lab_interrupted() && (workers[0]->starts >= PAIRS_STARTS_MAX ||
                                            workers[1]->starts >= PAIRS_STARTS_MAX)) {
                         r->ways[item->way] = false;
                         (void)cli_fail(0, "the programs end too often: no more pairs under %s",
@@ -483,7 +483,7 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
         handoffs = item->way == WAY_SLICED ? pairs_count_handoffs(r) : 0;
         if (!run(r, workers, 2, window, counts)) {
                 r->failed++;
-                for (unsigned i = 0; i < 2 && !job_interrupted(); i++)
+                for (unsigned i = 0; i < 2 && !lab_interrupted(); i++)
                         if (strncmp(workers[i]->answer, "ran ", 4) != 0) {
                                 r->jobs[wanted[i]].failures++;
                                 (void)cli_fail(0, "%s beside %s, %s: %s", r->jobs[wanted[i]].name,
@@ -608,7 +608,7 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
         }
         pairs_end(&r);
         free(items);
-        if (result == CLI_OK && !job_interrupted())
+        if (result == CLI_OK && !lab_interrupted())
                 tell_times(&r);
         return result;
 }

@@ -20,7 +20,7 @@ struct pairs_running {
         struct pairs_job *jobs;
         size_t n_jobs;
         struct pairs_results *results;
-        struct job_daemon daemon;
+        struct lab_daemon daemon;
         struct mps_options mps;
         pid_t mps_pid;
         char mps_dir[MPS_DIR_MAX], measure_dir[PATHS_DIR_MAX + 16], gpu[48],

@@ -27,7 +27,7 @@ static int start_daemon(struct pairs_running *r)
         FILE *file;
         int result;
 
-        result = job_daemon_prepare(&r->daemon, r->setting->folder, r->setting->simulator != NULL);
+        result = lab_daemon_prepare(&r->daemon, r->setting->folder, r->setting->simulator != NULL);
         if (result != CLI_OK)
                 return result;
         (void)snprintf(settings, sizeof(settings), "%s.conf", r->daemon.dir);
@@ -37,7 +37,7 @@ static int start_daemon(struct pairs_running *r)
         (void)fprintf(file, "[daemon]\nquantum = " QUANTUM "\n");
         (void)fclose(file);
         r->mode = "auto";
-        return job_daemon_start(&r->daemon, (const char *const[]){"--config", settings, NULL});
+        return lab_daemon_start(&r->daemon, (const char *const[]){"--config", settings, NULL});
 }
 
 bool pairs_set_mode(struct pairs_running *r, enum way way)
@@ -48,7 +48,7 @@ bool pairs_set_mode(struct pairs_running *r, enum way way)
 
         if (strcmp(mode, r->mode) == 0)
                 return true;
-        result = job_daemon_set(&r->daemon, "mode", mode, &answer);
+        result = lab_daemon_set(&r->daemon, "mode", mode, &answer);
         if (result == 0)
                 r->mode = mode;
         json_decref(answer);
@@ -61,7 +61,7 @@ json_int_t pairs_count_handoffs(const struct pairs_running *r)
         json_int_t handoffs = 0;
         size_t i;
 
-        if (job_daemon_ask(&r->daemon, "status", &status) < 0)
+        if (lab_daemon_ask(&r->daemon, "status", &status) < 0)
                 return 0;
         json_array_foreach (json_object_get(status, "gpus"), i, gpu)
                 handoffs += json_integer_value(json_object_get(gpu, "handoffs"));
@@ -201,7 +201,7 @@ static int ask_card(struct pairs_running *r)
         uint8_t uuid[16];
 
         if (!pairs_make_ready(&w, 1)) {
-                if (job_interrupted())
+                if (lab_interrupted())
                         return CLI_FAILED;
                 show_log(r);
                 return cli_fail(CLI_FAILED, "a program alone does not run here: %s", w->answer);
@@ -256,13 +256,13 @@ int pairs_start(struct pairs_running *r)
         if (n_mps > 0)
                 (void)pairs_make_ready(workers, 1);
         (void)pairs_make_ready(workers, n);
-        if (r->kinds[PAIRS_KIND_MODELS] && !job_interrupted() &&
+        if (r->kinds[PAIRS_KIND_MODELS] && !lab_interrupted() &&
             !pairs_worker_runs(&r->workers[PAIRS_KIND_MODELS][PAIRS_PLACE_SUBLET][0])) {
                 (void)cli_fail(0, "models are left out: %s",
                                r->workers[PAIRS_KIND_MODELS][PAIRS_PLACE_SUBLET][0].answer);
                 show_log(r);
                 r->kinds[PAIRS_KIND_MODELS] = false;
-        } else if (n_mps > 0 && !job_interrupted() && !all_run(workers, n_mps)) {
+        } else if (n_mps > 0 && !lab_interrupted() && !all_run(workers, n_mps)) {
                 (void)cli_fail(0,
                                "programs do not start under MPS (%s): no pairs are measured "
                                "under shared",
@@ -272,7 +272,7 @@ int pairs_start(struct pairs_running *r)
                         pairs_worker_end(workers[i]);
                 r->ways[WAY_SHARED] = false;
         }
-        return job_interrupted() ? CLI_FAILED : CLI_OK;
+        return lab_interrupted() ? CLI_FAILED : CLI_OK;
 }
 
 void pairs_end(struct pairs_running *r)
@@ -283,7 +283,7 @@ void pairs_end(struct pairs_running *r)
                                 pairs_worker_end(&r->workers[kind][place][which]);
         if (r->mps_pid > 0)
                 mps_stop(&r->mps, r->mps_pid);
-        job_daemon_end(&r->daemon);
+        lab_daemon_end(&r->daemon);
         card_close(r->card);
         pages_remove(r->measure_dir);
         pairs_data_close(&r->data);

@@ -28,7 +28,7 @@
 
 bool pairs_worker_runs(const struct pairs_worker *w)
 {
-        return job_program_runs(&w->run);
+        return lab_program_runs(&w->run);
 }
 
 /* ---- start and end ---- */
@@ -76,12 +76,12 @@ int pairs_worker_start(struct pairs_worker *w)
 
         if (parts_find(w->python ? PART_PAIRS_TORCH : PART_PAIRS_JOB, path) < 0)
                 return cli_fail(-1, "the program to measure is missing: no %s", path);
-        w->run = JOB_PROGRAM_NONE;
+        w->run = LAB_PROGRAM_NONE;
         w->job = PAIRS_NO_JOB;
         w->answered = false;
         w->answer[0] = 0;
         w->starts++;
-        pid = job_program_fork(&w->run, w->daemon, w->preload, true);
+        pid = lab_program_fork(&w->run, w->daemon, w->preload, true);
         if (pid == 0)
                 become(w, path);
         return pid < 0 ? -1 : 0;
@@ -107,9 +107,9 @@ void pairs_worker_end(struct pairs_worker *w)
                 return;
         (void)kill(w->run.pid, SIGKILL);
         (void)close(w->run.output);
-        job_program_close_input(&w->run);
+        lab_program_close_input(&w->run);
         reap(w);
-        w->run = JOB_PROGRAM_NONE;
+        w->run = LAB_PROGRAM_NONE;
         w->job = PAIRS_NO_JOB;
 }
 
@@ -178,9 +178,9 @@ bool pairs_workers_wait(struct pairs_worker *const *workers, unsigned n, double 
                 (void)poll(fds, n, PERIOD_MS);
                 for (unsigned i = 0; i < n; i++)
                         if (fds[i].fd >= 0 && fds[i].revents &&
-                            !job_program_read(&workers[i]->run, hear, workers[i]))
+                            !lab_program_read(&workers[i]->run, hear, workers[i]))
                                 pairs_worker_end(workers[i]);
-                if (clock_now_ns() < until && !job_interrupted())
+                if (clock_now_ns() < until && !lab_interrupted())
                         continue;
                 for (unsigned i = 0; i < n; i++)
                         if (waits(workers[i]))

@@ -12,7 +12,7 @@
 
 struct pairs_worker {
         /* The request. */
-        const struct job_daemon *daemon;
+        const struct lab_daemon *daemon;
         bool preload;            /* under sublet */
         const char *mps_dir;     /* CUDA_MPS_PIPE_DIRECTORY; NULL: no MPS */
         const char *gpu;         /* CUDA_VISIBLE_DEVICES; NULL: as it is */
@@ -22,14 +22,14 @@ struct pairs_worker {
         uint64_t budget;         /* bytes for models */
         char name[32];           /* SUBLET_NAME */
         /* The state. */
-        struct job_program run;
+        struct lab_program run;
         bool answered;
         char answer[PAIRS_ANSWER_MAX]; /* "": it has ended without */
         uint32_t job;                  /* which one it was told last */
         unsigned starts;
 };
 
-#define PAIRS_WORKER_NONE ((struct pairs_worker){.run = JOB_PROGRAM_NONE, .job = PAIRS_NO_JOB})
+#define PAIRS_WORKER_NONE ((struct pairs_worker){.run = LAB_PROGRAM_NONE, .job = PAIRS_NO_JOB})
 
 bool pairs_worker_runs(const struct pairs_worker *w);
 /* Starts it. The answer "ready" comes later. 0, or -1 after a message. */

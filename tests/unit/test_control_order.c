@@ -1,4 +1,4 @@
-/* test_cli_control.c: an order to the daemon and its answer, which a test sets. */
+/* test_control_order.c: an order to the daemon and its answer, which a test sets. */
 #include "unit.h"
 
 #include <errno.h>

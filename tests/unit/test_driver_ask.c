@@ -1,4 +1,4 @@
-/* test_cli_driver.c: the command line reads a machine's cards from a driver and an NVML that a test
+/* test_driver_ask.c: the command line reads a machine's cards from a driver and an NVML that a test
  * sets, and moved bytes from the simulated driver's counters. */
 #include "unit.h"
 

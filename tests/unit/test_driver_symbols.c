@@ -1,4 +1,4 @@
-/* test_doctor_symbols.c: a driver's exports, known and unknown. The test itself is a driver with
+/* test_driver_symbols.c: a driver's exports, known and unknown. The test itself is a driver with
  * functions that no release knows. */
 #include "unit.h"
 
