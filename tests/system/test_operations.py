@@ -18,7 +18,7 @@ SOURCES = (
     ("src/preload src/base src/daemon src/sched src/wire", r"log_(?:warning|error|notice)\(\s*"),
     ("src/daemon src/kubernetes/webhook src/kubernetes/extender src/kubernetes/api src/base", r"options_fail\((?:&table|t),\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
-    ("src/daemon", r"answer_error\(\s*"),
+    ("src/daemon", r"answer_(?:error|later)\(\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
     ("src/daemon/orders/order_reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
     ("src/daemon/ledger/entitlement.c", r"snprintf\(text, sizeof\(text\),\s*"),  # texts of NOTICE
