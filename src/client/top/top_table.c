@@ -19,8 +19,8 @@
 
 enum how { TEXT, COUNT, SIZE, SECONDS, ID, GPU, STATE, ASKED, GOT, RATE, NEXT, NOTE };
 
-/* Floors and ranks are those of fit_columns.h. A column without any value other than the usual one is
- * the first to be left out where the terminal is narrow (SPARE), or is never shown (SELDOM). */
+/* Floors and ranks are those of fit_columns.h. A column without any value other than the usual one
+ * is the first to be left out where the terminal is narrow (SPARE), or is never shown (SELDOM). */
 enum when { ALWAYS, SPARE, SELDOM };
 
 static const struct column {
