@@ -2,6 +2,7 @@
  * others can write, must check the owner of a directory before it uses the directory. */
 #include "base/paths.h"
 #include "base/macros.h"
+#include "base/owner.h"
 #include "base/places.h"
 #include "base/settings.h"
 
@@ -148,7 +149,7 @@ int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_k
         if (given(in->named)) {
                 kind = PATHS_NAMED;
                 r = put_dir(ret, n, in->named);
-        } else if (given(in->system) && is_systems(in->system)) {
+        } else if (given(in->system) && (in->required || is_systems(in->system))) {
                 kind = PATHS_SYSTEM;
                 r = put_dir(ret, n, in->system);
         } else {
@@ -159,6 +160,13 @@ int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_k
         return r;
 }
 
+const char *paths_system_remedy(void)
+{
+        return owner_requires() == OWNER_SAYS_YES ? PATHS_SYSTEM_START
+                       "; if there is to be none, take `require` out of " OWNER_FILE
+                                                  : PATHS_SYSTEM_REMEDY;
+}
+
 struct paths_input paths_input_here(void)
 {
         return (struct paths_input){
@@ -167,6 +175,7 @@ struct paths_input paths_input_here(void)
                 .runtime = getenv("XDG_RUNTIME_DIR"),
                 .logins = PATHS_LOGINS_DIR,
                 .uid = getuid(),
+                .required = owner_requires() == OWNER_SAYS_YES,
         };
 }
 

@@ -2,11 +2,11 @@
  *
  * A daemon is named by the directory of its sockets. The first of these kinds that applies is used:
  *   NAMED    --daemon DIR, or SUBLET_DIR
- *   SYSTEM   /run/sublet, if it is a directory with a socket, or a mount; a program whose
- * connection is refused there waits and tries again PRIVATE  the place where a daemon of the
- * caller's answers (places.h), else the first of these that there is: $XDG_RUNTIME_DIR/sublet,
- * /run/user/UID/sublet, /tmp/sublet-UID. The first two count only below a directory that is the
- * caller's.
+ *   SYSTEM   /run/sublet, if it is a directory with a socket, or a mount, or if the machine's owner
+ *            requires sharing; a program whose connection is refused there waits and tries again
+ *   PRIVATE  the place where a daemon of the caller's answers (places.h), else the first of these
+ *            that there is: $XDG_RUNTIME_DIR/sublet, /run/user/UID/sublet, /tmp/sublet-UID. The
+ *            first two count only below a directory that is the caller's.
  *
  * A daemon may be started on demand in a PRIVATE directory, and in a NAMED one for which
  * paths_check_private() answers 0 or -ENOENT (`sublet run --sim` names one): never in a directory
@@ -14,15 +14,16 @@
  * used, because the preload library calls these functions. Thread-safe as far as getenv is. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 #define PATHS_SYSTEM_DIR "/run/sublet"
 #define PATHS_LOGINS_DIR "/run/user" /* has a folder for each user who is logged in */
 /* What the library, the command line and doctor advise if the machine's daemon is gone. */
-#define PATHS_SYSTEM_REMEDY                                                              \
-        "`sudo systemctl start subletd` starts the machine's daemon; if there is to be " \
-        "none, `sudo rm -r " PATHS_SYSTEM_DIR "`"
+#define PATHS_SYSTEM_START "`sudo systemctl start subletd` starts the machine's daemon"
+#define PATHS_SYSTEM_REMEDY \
+        PATHS_SYSTEM_START "; if there is to be none, `sudo rm -r " PATHS_SYSTEM_DIR "`"
 
 #define PATHS_CLIENT_SOCKET  "client.sock"
 #define PATHS_CONTROL_SOCKET "control.sock"
@@ -44,6 +45,7 @@ struct paths_input {
         const char *runtime; /* XDG_RUNTIME_DIR; NULL for none */
         const char *logins;  /* PATHS_LOGINS_DIR; NULL: not looked at */
         uid_t uid;
+        bool required; /* by the machine's owner (owner.h), so no private daemon will do */
 };
 
 /* Chooses the daemon's directory for this process. explicit_dir (--daemon) overrides SUBLET_DIR;
@@ -51,6 +53,9 @@ struct paths_input {
  * socket, or for ret, which has n bytes; then ret holds the beginning of the name, for a message.
  * ret_kind may be NULL. */
 int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind);
+
+/* Returns what to do where the machine's daemon is gone. */
+const char *paths_system_remedy(void);
 
 /* Returns this process's input, with SUBLET_DIR as the name. */
 struct paths_input paths_input_here(void);

@@ -214,6 +214,7 @@ class Row:
     exit: int
 
 
+REQUIRED = REMEDY.replace("`sudo rm -r /run/sublet`", "take `require` out of /etc/sublet/subletd.conf")
 TABLE = {
     "Two daemons of one user": Row(
         two_daemons, None, f"two daemons of yours are at work, and their programs take no turns: `sublet stop --daemon {TMP}`",
@@ -256,9 +257,9 @@ TABLE = {
          "start one: subletd --dir {root}/shared"), 1),
     "The owner requires sharing, and no daemon answers": Row(
         required, "no daemon answers in /run/sublet, and the owner of this machine requires sharing (/etc/sublet/subletd.conf)",
-        f"no subletd is running at /run/sublet; {REMEDY}",
+        f"no subletd is running at /run/sublet; {REQUIRED}",
         ("no daemon answers in /run/sublet (Connection refused): programs wait until one does, because the owner of this machine "
-         "requires sharing (/etc/sublet/subletd.conf)", REMEDY), 1),
+         "requires sharing (/etc/sublet/subletd.conf)", REQUIRED), 1),
     "The configuration has a mistake": Row(
         misconfigured, "the configuration of its daemon has a mistake, and no program gets a turn until that is corrected",
         'configuration: /etc/sublet/subletd.conf:2: unknown key "quantm"',

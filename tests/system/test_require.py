@@ -3,6 +3,7 @@ unshared. The file is root's, and no variable of a user's leads away from it."""
 
 import errno
 import os
+import signal
 import subprocess
 import time
 
@@ -59,6 +60,22 @@ def test_a_program_waits_for_a_daemon_where_the_owner_requires_one(machine, vari
     p.ok()
     machine.world.check_sums(p)
     assert p.err() == ""
+
+
+def test_a_program_starts_no_private_daemon_where_the_owner_requires_sharing(machine):
+    """Programs of two private daemons would not share. A start does not take a second."""
+    machine.write(YES)
+    runtime = machine.world.path("runtime")
+    os.mkdir(runtime, 0o700)
+    variables = {"SUBLET_DIR": None, "XDG_RUNTIME_DIR": runtime, "SUBLET_DAEMON": f"{BUILD}/subletd"}
+    p = machine.program(*FILL, **variables)
+    time.sleep(1)
+    assert p.running() and p.events() == [] and os.listdir(runtime) == [], p.report()
+    p.send(signal.SIGKILL)
+    machine.write("")
+    p = machine.program(*FILL, **variables).ok()
+    assert os.listdir(runtime) == ["sublet"] and p.err() == ""
+    machine.world.sublet("stop", "--daemon", f"{runtime}/sublet")
 
 
 @pytest.mark.parametrize("text", ["", "[daemon]\nrequire = no\n", "[daemon]\n#require = yes\n", "[default]\nrequire = yes\n"])

@@ -66,6 +66,25 @@ static void a_named_directory_takes_precedence(void **state)
         assert_int_equal(kind, PATHS_NAMED);
 }
 
+static void a_private_daemon_does_not_do_where_the_owner_requires_sharing(void **state)
+{
+        struct paths_input in = {
+                .system = "/no/such", .runtime = base, .uid = getuid(), .required = true};
+        char dir[PATHS_DIR_MAX];
+        enum paths_kind kind;
+
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_string_equal(dir, "/no/such");
+        assert_int_equal(kind, PATHS_SYSTEM);
+        in.required = false;
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_int_equal(kind, PATHS_PRIVATE);
+        in.named = "/srv/x";
+        in.required = true;
+        assert_int_equal(paths_choose(&in, dir, sizeof(dir), &kind), 0);
+        assert_int_equal(kind, PATHS_NAMED);
+}
+
 static void the_option_takes_precedence_over_the_environment(void **state)
 {
         char dir[PATHS_DIR_MAX];
@@ -248,6 +267,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(a_named_directory_takes_precedence, setup,
                                                 teardown),
+                cmocka_unit_test(a_private_daemon_does_not_do_where_the_owner_requires_sharing),
                 cmocka_unit_test(the_option_takes_precedence_over_the_environment),
                 cmocka_unit_test_setup_teardown(
                         the_system_directory_takes_precedence_over_the_private_one, setup,

@@ -468,7 +468,7 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind, bo
                                     "no daemon answers in %s (%s): programs run without sharing",
                                     dir, strerror(-r));
                 if (kind == PATHS_SYSTEM)
-                        finding_remedy(PATHS_SYSTEM_REMEDY);
+                        finding_remedy("%s", paths_system_remedy());
                 else
                         finding_remedy("start one: subletd --dir %s", dir);
         }

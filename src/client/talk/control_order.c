@@ -72,8 +72,8 @@ static int explain(int r, const char *dir, bool public)
                                 "group that you are not in",
                                 dir);
         if ((r == -ENOENT || r == -ECONNREFUSED) && strcmp(dir, PATHS_SYSTEM_DIR) == 0)
-                return cli_fail(CLI_FAILED, "no subletd is running at %s; " PATHS_SYSTEM_REMEDY,
-                                dir);
+                return cli_fail(CLI_FAILED, "no subletd is running at %s; %s", dir,
+                                paths_system_remedy());
         if (r == -ENOENT && folder != 0 && folder != -ENOENT)
                 return cli_fail(CLI_FAILED,
                                 "no subletd is running at %s; start one: subletd --dir %s", dir,
