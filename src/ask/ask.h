@@ -28,7 +28,7 @@ struct ask_talk {
         int fd; /* readable when there is more of the answer; -EBADF: no order is under way */
         char *text;
         size_t used, room, line; /* line: where the line of the answer ends */
-        size_t most;             /* bytes of it; set before ask_more() to allow fewer */
+        size_t most;             /* largest answer in bytes; set it before ask_more() */
 };
 /* wait: waits for a place in the daemon's queue if that is full, instead of -ETIMEDOUT. */
 int ask_begin(const char *dir, enum paths_kind kind, json_t *order, bool wait,

@@ -83,9 +83,9 @@ void log_guard_stderr(void)
         loaded_with.known = true;
 }
 
-/* A stderr that a program has put there with dup2() passes to the programs that it starts, and is a
- * terminal, pipe or socket, or the file that stdout goes to, too. A file of its own on which a
- * program writes its errors looks like a file with data, so no line goes there. */
+/* True if lines may go to stderr. A program may have put another file there with dup2(). Lines go
+ * to it only if the programs that it starts inherit it, and if it is a terminal, a pipe, a socket
+ * or stdout's file: any other file may hold the program's data. */
 bool log_has_stderr(void)
 {
         struct stat now, out;

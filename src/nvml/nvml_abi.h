@@ -31,8 +31,8 @@ typedef struct {
         unsigned int gpu, memory;
 } nvmlUtilization_t;
 
-/* What the calls write whose names end in _v2 and _v3. The first calls write no more than
- * usedGpuMemory. */
+/* Written by the calls whose names end in _v2 and _v3. The calls without such an end write only pid
+ * and usedGpuMemory. */
 typedef struct {
         unsigned int pid;
         unsigned long long usedGpuMemory;

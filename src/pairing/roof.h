@@ -39,7 +39,7 @@ struct roof_job {
         double duty;                /* part of its time alone that it is on the card */
         double use[ROOF_RESOURCES]; /* alone, of the whole time; NAN where not known */
         double sm, occupancy;       /* SMs with work, and threads of all; NAN where not known */
-        double half;       /* its rate on half of the SMs, of that on all; NAN or 0: not known */
+        double half;       /* its rate on half of the SMs / rate on all; NAN or 0: not known */
         double kernel_s;   /* how long its kernels last on average; 0 or NAN: not known */
         double interval_s; /* between launches; 0 or NAN: not known */
         bool waits;        /* the host waits for each launch before the next */
@@ -49,7 +49,7 @@ struct roof_job {
 /* Returns the largest sum of the uses that both make of a resource while both are on the card. 0
  * where nothing is known. */
 double roof_fullest(const struct roof_job jobs[static 2]);
-/* Returns the job's rate on half of the SMs, of that on all: measured, or estimated. */
+/* Returns the job's rate on half of the SMs as a part of its rate on all: measured or estimated. */
 double roof_half(const struct roof_job *j);
 /* Writes the progress of both for the driver's slices, or under MPS (shared). */
 void roof_progress(const struct roof_job jobs[static 2], int shared, double ret[static 2]);

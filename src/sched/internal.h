@@ -358,7 +358,7 @@ struct sched {
         unsigned n_order;
         uint32_t *dirty; /* slots of the clients that need a message */
         unsigned n_dirty, first_dirty;
-        struct client *changed; /* a list: their look has changed */
+        struct client *changed; /* list of clients for sched_take_changed() */
         struct sched_transitions transitions;
 };
 
@@ -762,11 +762,11 @@ static inline struct level level_next(struct level l, unsigned gpu)
 
 void fair_join(struct sched *s, struct holder *h, const struct sched_origin *origin);
 void fair_leave(struct sched *s, struct holder *h);
-/* Sets what the class of h gets, or its user without a class. */
+/* Sets the share of h's class, or of its user without a class. */
 void fair_set_class(struct sched *s, struct holder *h, const struct sched_origin *origin);
 /* Moves h to another class, user or container. */
 void fair_move(struct sched *s, struct holder *h, const struct sched_origin *origin);
-/* Sets what h gets of the part of those right above it. */
+/* Sets h's share of the time of its container, user or class. */
 void fair_set_share(struct holder *h, const struct sched_share *share);
 /* Ends h's part in the division of a GPU's time. */
 void fair_detach(struct holder *h, unsigned gpu);

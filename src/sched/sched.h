@@ -226,13 +226,13 @@ int sched_client_returned(struct sched *s, sched_client id, sched_client previou
  * 0, -ESTALE (a client is unknown), -EINVAL (id uses a GPU, or has another origin). */
 int sched_client_join(struct sched *s, sched_client id, sched_client other);
 
-/* Gives a client, and all that run together with it, another class, container or job, or the class
- * another share. Leases stay. Returns 0 or -ESTALE. */
+/* Changes the class, container or job of a client and of all that run together with it, or the
+ * share of their class. Leases stay. Returns 0 or -ESTALE. */
 int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
                         uint64_t now_ns, struct sched_actions *out);
-/* Sets what a client, and all that run together with it, gets of its class's, its user's or its
- * container's time. Its limits follow once more, because a caller may add a cap of memory that
- * changes with the share. Returns 0 or -ESTALE. */
+/* Sets the share of the time of a client and of all that run together with it. Its limits follow
+ * once more, because a caller may add a cap of memory that changes with the share. Returns 0 or
+ * -ESTALE. */
 int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
                        uint64_t now_ns, struct sched_actions *out);
 

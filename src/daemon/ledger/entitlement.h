@@ -17,13 +17,13 @@ struct server;
 void entitlement_greeted(struct client *c, int32_t priority);
 /* Tells the program's user if its priority is lower than it asked for. Call it after WELCOME. */
 void entitlement_tell_priority(struct client *c, int32_t asked);
-/* Notes what the client asks for itself. What the owner does not allow is lowered, and the client
- * is told so. */
+/* Notes what the client asks for itself. Lowers what the owner does not allow, and tells the client
+ * so. */
 int entitlement_claim(struct client *c, const struct wire_message *m);
 
 /* Returns the class, the user and the container of the client, for the scheduler. */
 struct sched_origin entitlement_origin(const struct client *c);
-/* Returns the part that the client gets of their time. */
+/* Returns the client's share of the time of its container, user or class. */
 struct sched_share entitlement_share(const struct client *c);
 /* Returns the most that it gets of a card's time, in thousandths: by its own maximum, or that of
  * its class or of [default]. 0: no limit. */
@@ -50,8 +50,8 @@ bool entitlement_mps(const struct client *c);
 
 /* Returns what the client has of its own, in the fields of class_own_keys(). */
 void entitlement_own(const struct client *c, struct class_settings *ret);
-/* Gives an attached client that, as far as the owner allows it to `by`, who may pause the client.
- * 0; -EPERM: the owner has set it. */
+/* Gives an attached client the settings `own` by order of `by`, who may pause the client, as far as
+ * the owner allows. 0; -EPERM: the owner has set it. */
 int entitlement_order(struct client *c, const struct class_settings *own, const struct peer *by);
 
 /* Numbers the classes: a class keeps its number over a reload. before: NULL at the start. */

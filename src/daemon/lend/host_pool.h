@@ -43,7 +43,7 @@ uint64_t host_pools_held(const struct server *s);
 
 /* Whose pools must give something back before the client's pool may grow by so many bytes. */
 enum host_pool_lack {
-        HOST_POOL_LACKS_NOTHING, /* nobody's, or the client has no pool */
+        HOST_POOL_LACKS_NOTHING, /* no pool must; or the client has no pool */
         HOST_POOL_LACKS_OF_TENANT,
         HOST_POOL_LACKS_OF_ALL,
 };

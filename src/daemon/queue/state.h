@@ -60,7 +60,7 @@ struct submits {
 /* Sends a line of JSON, and takes the object over. */
 void submission_send(struct submission *m, json_t *json);
 struct submission *submission_find(const struct submits *all, uint32_t id);
-/* Returns its name, or what stands for it to people who may not know it. */
+/* Returns the job's name, or a substitute for viewers who may not know it. */
 const char *submission_name(const struct submission *m, const struct peer *viewer);
 
 /* ---- gpus_in_use.c ---- */

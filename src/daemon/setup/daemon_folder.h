@@ -34,7 +34,7 @@ enum place_socket { PLACE_CONTROL, PLACE_STATUS, PLACE_CLIENT, PLACE_SOCKETS };
 struct place {
         char dir[PATHS_DIR_MAX];
         int lock_fd;
-        int listening[PLACE_SOCKETS]; /* non-blocking; of PLACE_STATUS -EBADF: only for one user */
+        int listening[PLACE_SOCKETS]; /* non-blocking; -EBADF: none, as PLACE_STATUS of one user */
         bool given[PLACE_SOCKETS];    /* by the service manager, which keeps the name */
         bool marked;
         uint64_t promised_bytes; /* promised host memory, for the marker */

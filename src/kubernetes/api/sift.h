@@ -29,9 +29,9 @@ void sift_free(struct sift *s);
 
 /* Forgets all that came. */
 void sift_begin(struct sift *s, enum sift_where where);
-/* Returns false if this is no such JSON, or a callback has ended the reading. What comes later
- * counts no more. */
+/* Returns false if this is no such JSON, or a callback has ended the reading. Later bytes are
+ * ignored. */
 bool sift_feed(struct sift *s, const char *bytes, size_t n);
-/* Returns the object around a list, without the objects that were told; the caller frees it. NULL:
- * it is not complete. */
+/* Returns the object around a list, without the list's objects; the caller frees it. NULL: the JSON
+ * was not complete. */
 json_t *sift_rest(const struct sift *s);

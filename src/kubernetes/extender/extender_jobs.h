@@ -12,8 +12,8 @@
 
 struct jobs;
 
-/* model_path "": only jobs that do not fit the card together are predicted. The folder's path must
- * stay. 0; or -errno after a sentence. */
+/* model_path "": only jobs that do not fit the card together are predicted. The string `folder`
+ * must live as long as *ret. 0; or -errno after a sentence. */
 int jobs_open(const char *folder, const char *model_path, struct jobs **ret,
               char error[static JOBS_ERROR_MAX]);
 void jobs_free(struct jobs *j); /* NULL is a no-op */
@@ -34,8 +34,8 @@ struct jobs_pair {
         double bounds[2];
 };
 
-/* Writes the sum of what both are predicted to make of their progress alone. 0; -ERANGE: a bound is
- * not kept; -ENOENT: nothing predicts the two. */
+/* Writes the sum of the progress that is predicted for both. 0; -ERANGE: a bound is not kept;
+ * -ENOENT: nothing predicts the two. */
 int jobs_predict(struct jobs *j, const struct jobs_pair *pair, double *ret_sum);
 /* How far the worse of the two is from what it has to exceed: less than 1 if its bound is not kept;
  * 0: nothing predicts the two. */

@@ -10,7 +10,7 @@ struct order;
  * returns; or r is -errno as ask_daemon() answers, and the answer is NULL. */
 typedef void (*order_told)(int r, json_t *answer, void *userdata);
 
-/* Takes the reference to the order. 0 or -errno; only after 0 told is called. */
+/* Gives the order, and takes its reference. 0 or -errno; told is called only after 0. */
 int order_give(sd_event *loop, const char *dir, json_t *order, order_told told, void *userdata,
                struct order **ret);
 /* Forgets an order; told is not called any more. Needed only for orders that were not answered.

@@ -120,8 +120,8 @@ void agent_refuse_alone(const char *why)
 
 /* ---- the attempt ---- */
 
-/* True if the kernel did not do the call at all. The calls below are made with arguments for which
- * it has another answer. */
+/* True if a sandbox or a limit keeps the process from this call. The calls below have arguments to
+ * which the kernel itself answers with other errors. */
 static bool is_refusal(int error)
 {
         return error == EPERM || error == EACCES || error == ENOSYS || error == EMFILE ||

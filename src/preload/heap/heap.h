@@ -57,7 +57,7 @@ struct extent {
         bool exported;     /* it stays on the card (export.h) */
         struct stay *stay; /* record of the exports that keep it on the card; NULL: not exported */
         uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
-        /* POOL (pool_state.h): told the program as part of the pool, with memory or without. */
+        /* POOL (pool_state.h): counts in the size that the program reads, even without memory. */
         bool told;
         uint32_t unawaited; /* POOL: memory in it is freed, and no call has waited for that */
 };

@@ -40,10 +40,10 @@ struct swap {
         CUcontext context; /* the context of the streams and events; NULL: none */
         CUstream out, in;
         struct arena *arena;
-        uint64_t arena_said;         /* its bytes when they were last reported for having changed */
-        uint64_t unpin;              /* of its bytes, those that other programs lack */
-        bool others_lack;            /* they have lacked some: pin nothing ahead any more */
-        struct kept_sweep sweep;     /* over copies that are dropped for them */
+        uint64_t arena_said;         /* the arena's bytes at the last report of a change */
+        uint64_t unpin;              /* bytes that the arena has yet to unpin for other programs */
+        bool others_lack;            /* some was given back for them: pin nothing ahead */
+        struct kept_sweep sweep;     /* drops host copies for other programs */
         struct unchanged *unchanged; /* NULL: everything is copied */
         struct transfer ring[TRANSFERS_MAX];
         unsigned first, count;

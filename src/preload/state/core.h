@@ -71,8 +71,8 @@ struct gpu {
                 struct wire_REQUEST request;
                 struct wire_MANAGED managed;
                 struct wire_SPARED spared;
-                struct wire_SELF self; /* self.mode 0: nothing yet */
-                uint64_t usage_ns, request_ns, short_ns, host_short_ns; /* when; 0: not yet */
+                struct wire_SELF self; /* self.mode 0: none sent yet */
+                uint64_t usage_ns, request_ns, short_ns, host_short_ns; /* sent at; 0: never */
                 uint64_t exported;                                      /* EXPORT.bytes */
                 uint32_t room;                                          /* ROOM.ask */
                 uint32_t request_sequence; /* of the last REQUEST, or of ATTACH */

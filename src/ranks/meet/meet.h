@@ -1,4 +1,4 @@
-/* meet.h: the ranks of a communicator find each other, and tell each other bytes and descriptors.
+/* meet.h: the ranks of a communicator find each other, and exchange bytes and descriptors.
  *
  * The process that makes a communicator's name serves it: every rank connects to a socket of that
  * name in the abstract namespace, and the server passes on what each rank tells to all. One thread
@@ -24,28 +24,26 @@ int meet_serve_new(uint8_t ret_name[static MEET_NAME]);
 /* Serve a name that all ranks derive alike. -EADDRINUSE: somebody serves it. */
 int meet_serve(const uint8_t name[static MEET_NAME]);
 
-/* Connect a rank. -ECONNREFUSED: nobody serves this name. on_lost is called in the thread above, at
- * most once, when a rank's process has ended. */
+/* Connects a rank. -ECONNREFUSED: nobody serves this name. When a rank's process has ended, the
+ * thread above calls on_lost, at most once. */
 int meet_join(const uint8_t name[static MEET_NAME], int rank, int n, void (*on_lost)(void *context),
               void *context, struct meet **ret);
-/* Tell all ranks `bytes` bytes and up to MEET_FDS descriptors, and wait for what all have told:
- * rank r's bytes are at all + r * bytes, its descriptors at all_fds + r * MEET_FDS (-EBADF: none;
- * the caller closes them). All ranks tell the same number of bytes. all_fds may be NULL.
+/* Sends all ranks `bytes` bytes and up to MEET_FDS descriptors, and waits for those of all ranks.
+ * Rank r's bytes are at all + r * bytes, its descriptors at all_fds + r * MEET_FDS (-EBADF: none;
+ * the caller closes them). All ranks send the same number of bytes. all_fds may be NULL.
  * -ECONNRESET: a rank's process has ended. -ECANCELED: meet_cancel() was called. */
 int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, unsigned n_fds,
              void *all, int *all_fds);
 /* Ends the waits of meet_all(), from another thread. */
 void meet_cancel(struct meet *m);
-/* Leave. That is no error for the others as long as they do `uses` things or fewer: of what they do
- * together after the meeting, this rank has done so much. on_lost is not called any more. NULL is a
- * no-op. */
+/* Leaves after `uses` collectives. The other ranks get an error only if they begin more collectives
+ * than that. on_lost is not called any more. NULL is a no-op. */
 void meet_leave(struct meet *m, uint64_t uses);
-/* Say so at the end of the process. */
+/* Only tells the others what meet_leave() tells them, at the end of the process. */
 void meet_say_leave(struct meet *m, uint64_t uses);
 /* Returns the least `uses` of the ranks that have left; UINT64_MAX: none has. Does not block. */
 uint64_t meet_uses(struct meet *m);
 
-/* Have a function called in the thread above, from now on; NULL: no more. It is called once a
- * millisecond, and ever more seldom while it returns false: there was nothing to do. For
- * communicators that were aborted. */
+/* Lets the thread above call a function from now on; NULL: no more. It calls it once a millisecond,
+ * and ever more seldom while it returns false (it had nothing to do). For aborted communicators. */
 void meet_call_often(bool (*often)(void));
