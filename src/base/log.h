@@ -29,8 +29,8 @@ extern const char *const log_kind_names[];
  * snprintf(). */
 void log_begin_lines(int (*before)(char *line, size_t n, enum log_kind kind));
 
-/* For a library in a program of others, when it is loaded: the program may close stderr, or have
- * begun without it, and a file of its own then gets the number. From this call on, lines are
+/* Call it when a library is loaded into another program. That program may close stderr or begin
+ * without it, and a file of its own then gets the number of stderr. From this call on, lines are
  * written only to what stderr is now, or to what is certainly a stderr, too. */
 void log_guard_stderr(void);
 /* False: descriptor 2 is closed, or may be a file of the program's own. */

@@ -70,8 +70,8 @@ static int greater_first(const void *a, const void *b)
         return (x < y) - (x > y);
 }
 
-/* Returns how much too high the predictions are, at most, that are near the bound or above; KEPT of
- * them are less. */
+/* Returns the factor by which predictions near the bound or above are too high: it is less for KEPT
+ * of them. otherwise: the result if there are too few. */
 static double find_excess(const struct calibrate_pair *pairs, size_t n, double bound, double *room,
                           double otherwise)
 {
@@ -84,9 +84,8 @@ static double find_excess(const struct calibrate_pair *pairs, size_t n, double b
         return found < NEAR_LEAST ? otherwise : MAX(calibrate_quantile(room, found, KEPT), 1.0);
 }
 
-/* Returns the least threshold, divided by the bound, such that of the jobs whose pair is above it
- * KEPT keep the bound; or, where too few are above to know, what the predictions near the bound
- * exceed. sorted: the greatest first. */
+/* Returns the least threshold, divided by the bound, above which KEPT of the jobs of pairs keep the
+ * bound; or `excess`, if too few pairs are above it to know. sorted: the greatest first. */
 static double find_margin(const struct made *sorted, size_t n, double bound, double excess)
 {
         double margin = INFINITY;

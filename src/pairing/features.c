@@ -131,8 +131,8 @@ static double kernel_s(const struct job *j)
         return duty_of(j) / (j->steps.per_second * launches);
 }
 
-/* On the card, of its own launch; a busy card is idle for a few percent by the way it is measured.
- */
+/* Returns the job's duty. A busy card seems idle for a few percent, by the way it is measured, and
+ * counts as busy all the time. */
 static double card_duty_of(const struct job *j)
 {
         const double duty = duty_of(j);

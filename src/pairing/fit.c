@@ -243,8 +243,8 @@ static size_t choose(const struct fit *f, enum choice choice, unsigned i, unsign
 
 /* ---- trees ---- */
 
-/* Trains without two folds; with check, until the rows that touch the first gain nothing. Returns
- * 1, or 0: there are no such rows. */
+/* Trains without the rows of folds i and j. check: stops when the rows of fold i gain nothing more.
+ * Returns 1; or 0: there are too few rows. */
 static int train(struct fit *f, const struct candidate *c, unsigned i, unsigned j, bool check,
                  unsigned rounds, struct trees **ret)
 {

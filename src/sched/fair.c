@@ -73,8 +73,8 @@ static uint64_t time_for(int64_t part_ns, unsigned permille)
 
 /* ---- the floor of lower priorities ---- */
 
-/* The time that a holder may claim before those of a higher priority: of its class's minimum, or of
- * the floor that all lower priorities have together. */
+/* Time that a holder may claim before holders of a higher priority. It comes from the minimum of
+ * the holder's class, or from the floor that all lower priorities have together. */
 struct credit {
         int64_t *ns;
         unsigned permille;

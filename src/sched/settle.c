@@ -454,8 +454,9 @@ static void take_part(struct sched *s, struct holder *h)
         holder_update_waiting(s, h);
 }
 
-/* True if clients of h wait for a lease, and those that have one cannot be asked for it: they get
- * another turn, in its time. One that is late may wait for work of theirs. */
+/* True if clients of h wait for a lease while others of h have one that cannot be asked for. The
+ * waiting ones then get theirs when it is the turn of h: a client that is late may wait for their
+ * work. */
 static bool waits_beside_it(const struct holder *h)
 {
         const struct client *c;

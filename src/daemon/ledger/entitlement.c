@@ -76,8 +76,8 @@ void entitlement_greeted(struct client *c, int32_t priority)
 
 /* ---- shares ---- */
 
-/* Returns what of its minimum the owner allows, in thousandths of the card: all of it if somebody
- * who may give orders wants it, else up to its class's minimum. */
+/* Returns the part of the client's minimum that the owner allows, in thousandths of the card: all
+ * of it if somebody who may give orders wants it, else up to its class's minimum. */
 static unsigned allowed_minimum(const struct client *c)
 {
         return c->peer.trusted || c->claim.by_owner

@@ -97,8 +97,8 @@ static uint64_t left_of_all(const struct server *s)
         return sub_sat(s->host_budget_bytes, s->host_mapped + host_pools_held(s));
 }
 
-/* What a frozen program was asked for, because others lack it, and cannot give back: the driver
- * unpins nothing while it is frozen. */
+/* Returns the bytes that a frozen program was asked for and cannot give back: the driver unpins
+ * nothing while the program is frozen. */
 static uint64_t stuck(const struct server *s, const struct host_pool *p)
 {
         const struct client *c = p->client;
@@ -375,8 +375,8 @@ void host_pool_attached(struct client *c)
         struct host_pool *p;
         int r;
 
-        /* Without a pidfd nobody would know when its memory may be taken away; without a number,
-         * which pool is its own. */
+        /* Without a pidfd the daemon does not learn when the process ends; without a pid it cannot
+         * find the pool of the process. */
         if (c->pool || c->peer.pidfd < 0 || c->peer.pid <= 0)
                 return;
         p = find_pool(c);

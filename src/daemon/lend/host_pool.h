@@ -49,6 +49,6 @@ enum host_pool_lack {
 };
 /* Looks at every pool: once for a message, not once for each client. */
 enum host_pool_lack host_pool_lack(const struct client *c, uint64_t bytes);
-/* True if it may help c, which lacks that, if `other` gives host memory back. A client without
- * memory of its pool looks itself whether the host is short. */
+/* True if host memory that `other` gives back may help c, which lacks it in this way. A client
+ * without memory of its pool looks itself whether the host is short. */
 bool host_pool_helps(const struct client *other, const struct client *c, enum host_pool_lack lack);

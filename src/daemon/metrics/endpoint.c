@@ -216,8 +216,8 @@ static void make_place(struct endpoint *e, const struct sockaddr_storage *from)
                 (void)shutdown(victim->fd, SHUT_RDWR);
 }
 
-/* Descriptors that come with a request would be closed by the kernel while we read it, which may
- * take for ever (hangup.h): so nobody is read at the UNIX socket who is not trusted. */
+/* The kernel would close descriptors that come with a request while we read it, which may take for
+ * ever (hangup.h). So at the UNIX socket only trusted peers are read. */
 static bool is_welcome(const struct endpoint *e, int fd)
 {
         struct peer peer;

@@ -365,8 +365,8 @@ static uint64_t host_used(const struct server *s)
         return sum;
 }
 
-/* What the files say is for people of this machine: who is in a pod or a container learns only
- * whether the configuration is good. */
+/* The content of the files is for people of this machine. A viewer in a pod or a container learns
+ * only whether the configuration is good. */
 static json_t *configuration_json(const struct sources *from, const struct peer *viewer)
 {
         static const char *const found[] = {[SOURCES_NOTHING] = "none",

@@ -58,8 +58,8 @@ enum peer_knowledge {
         PEER_KNOWS_NAME, /* its user and its name, as ps and nvidia-smi tell everybody */
         PEER_KNOWS_ALL   /* it has a right to the program */
 };
-/* names: the owner lets everybody on the machine know names. In a container or a pod one knows what
- * one has a right to, and no more. */
+/* names: the owner lets everybody on the machine know names. A process in a container or a pod
+ * knows only names of programs that it has a right to. */
 enum peer_knowledge peer_may_know(const struct peer *by, const struct peer *of, bool names);
 /* Returns what a program is called to a process that may not know its name. */
 const char *peer_stranger(const struct peer *by, const struct peer *of);

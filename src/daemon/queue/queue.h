@@ -54,8 +54,8 @@ struct queue_job {
         int gpu;                    /* -1 while it waits */
         int reserved;               /* the GPU that it keeps closed, -1: none */
         bool shared;                /* it has half of the SMs, under MPS, for as long as it runs */
-        /* As the model says. 1: it has the whole card. NAN: not known, alone in its half, or after
-         * a restart. */
+        /* Progress that the model predicts. 1: the job has the whole card. NAN: not known, alone in
+         * its half, or after a restart. */
         double model;
         double predicted; /* the same, corrected by queue_ratio() */
         double observed;  /* smoothed; NAN: not known */
@@ -115,9 +115,9 @@ struct queue_start {
 };
 /* True if jobs wait, not all can have a GPU alone, and pairs are possible: get offers. */
 bool queue_wants_offers(const struct queue *q);
-/* Starts jobs: by these offers, where they hold still, then alone on free GPUs, in the order of
- * arrival. offers_follow: offers were asked for and come later, so that jobs start alone only if
- * there is a free GPU for each. Writes at most QUEUE_JOBS_MAX starts; returns how many. */
+/* Starts jobs as these offers say, if they still hold. Then starts jobs alone on free GPUs, in the
+ * order of arrival. offers_follow: offers were asked for and come later, so that jobs start alone
+ * only if there is a free GPU for each. Writes at most QUEUE_JOBS_MAX starts; returns how many. */
 unsigned queue_decide(struct queue *q, const struct queue_offer *offers, unsigned n,
                       bool offers_follow, uint64_t now_ns, struct queue_start *ret);
 

@@ -25,8 +25,8 @@
 #define FILES_MAX (64u << 20) /* bytes of all job files */
 #define FILE_S    10u         /* in which an announced job file has to come */
 #define OUT_MAX   16384u      /* bytes that a reader may leave unread */
-/* A second of one connection. A job sends one a second; those of a time in which the daemon stood
- * still come at once, as many as a socket holds. */
+/* Lines that one connection may send in a second. A job sends one a second. If the daemon stood
+ * still, the missed ones come at once, as many as a socket holds. */
 #define LINES_MAX     400u
 #define SECOND_US     UINT64_C(1000000)
 #define RETURNS_NS    (60 * NSEC_PER_SEC) /* jobs of an earlier daemon come back within this time */

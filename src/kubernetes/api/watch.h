@@ -22,11 +22,11 @@ struct watch_what {
 
 struct watch_told {
         void (*begin)(void *userdata); /* a list begins */
-        /* It is there, or gone. An object that is too large without the other members is left
-         * out, with a line in the log. */
+        /* The object is there, or gone. An object that is too large without the other members is
+         * left out, with a line in the log. */
         void (*one)(const json_t *one, bool gone, void *userdata);
-        /* The list is complete: what was not told since begin() is gone. number: which list, as
-         * watch_refresh() counts them. */
+        /* The list is complete: objects without a call of one() since begin() are gone. number:
+         * which list, as watch_refresh() counts them. */
         void (*end)(unsigned number, void *userdata);
         void (*changed)(void *userdata); /* something was told outside of a list; may be NULL */
 };

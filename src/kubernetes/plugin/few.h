@@ -14,8 +14,8 @@ struct few {
 
 enum few_say { FEW_SAY, FEW_SAY_LAST, FEW_SAY_NOT };
 
-/* May it be told now, `most` times in a minute? FEW_SAY_LAST: no, but say that more is not told for
- * a while. */
+/* Asks whether it may be told now, at most `most` times in a minute. FEW_SAY_LAST: no, but say that
+ * more is not told for a while. */
 static inline enum few_say few_ask(struct few *f, unsigned most, uint64_t now_ns)
 {
         if (f->n == 0 || now_ns - f->since_ns >= FEW_NS)

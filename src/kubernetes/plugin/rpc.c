@@ -411,8 +411,8 @@ int rpc_ask(struct rpc *r, const char *path, const char *method, const void *byt
 {
         struct question *q = &r->question;
         char target[sizeof(r->path) + 8], local_pool[] = GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL;
-        /* Channels share connections, and the time to wait after a failed one, unless told
-         * otherwise: then a kubelet that is back would be asked too late. */
+        /* By default, channels share connections, and the wait after a failed one. A kubelet that
+         * is back would then be asked too late. */
         grpc_arg arg = {.type = GRPC_ARG_INTEGER, .key = local_pool, .value.integer = 1};
         const grpc_channel_args args = {.num_args = 1, .args = &arg};
         grpc_channel_credentials *insecure;

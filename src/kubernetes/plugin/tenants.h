@@ -28,8 +28,8 @@ void tenants_remove(struct tenants *t, const char *uid);
 const struct pod *tenants_find(const struct tenants *t, const char *uid);
 size_t tenants_count(const struct tenants *t);
 
-/* The daemon that answers now, and the memory of the node's smallest card. Another instance is told
- * everything again. */
+/* Names the daemon that answers now, and the memory of the node's smallest card. A new instance is
+ * told everything again. */
 void tenants_serve(struct tenants *t, const char *instance, uint64_t card_bytes);
 /* Tells the daemon what has changed. */
 void tenants_tell(struct tenants *t);

@@ -66,8 +66,8 @@ static bool asks_for(const struct container *c, const char *resource)
         return false;
 }
 
-/* Tells of resources of the same vendor, such as MIG instances, and of other systems, which no
- * share stands for. Returns whether the container asks for one. */
+/* Warns of resources that a share of a GPU cannot replace: those of the same vendor, such as MIG
+ * instances, and those of other systems. Returns whether the container asks for one. */
 static bool say_others(const struct container *c, const struct review_options *o, struct patch *p)
 {
         const size_t vendor = strcspn(o->from, "/") + 1;

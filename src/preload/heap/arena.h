@@ -31,9 +31,9 @@ struct arena *arena_new(uint64_t segment_bytes);
  * for. A context of the GPU must be current. Returns 0; -EAGAIN: the daemon is about to lend
  * memory; or -ENOMEM: host memory is short. On an error no room is taken. */
 int arena_take(struct arena *a, uint64_t bytes, struct arena_room *ret);
-/* Say how many bytes are about to be taken, and how many more may be taken later: if any are
- * missing, memory for all of the first is made if the host has room, and for the others, too, if
- * half of the host's memory stays free. */
+/* Announces that `bytes` are about to be taken, and `ahead` more perhaps later. Missing memory is
+ * made: all of `bytes` if the host has room, and `ahead`, too, if half of the host's memory stays
+ * free. */
 void arena_expect(struct arena *a, uint64_t bytes, uint64_t ahead);
 /* Begin to make some of the missing bytes ahead of an eviction, unless that goes on already. A
  * context of the GPU must be current. False: none are missing, half of the host's memory would not

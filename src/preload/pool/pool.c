@@ -113,8 +113,8 @@ static bool extent_is_idle(const struct extent *e)
         return e->state == EXTENT_RESIDENT && !e->busy && !e->live;
 }
 
-/* True for an unused extent that the driver would have given back: with or without memory, the
- * program is no longer told of it. */
+/* True for an unused extent that the driver would have given back, with or without memory: the size
+ * that the program reads must no longer count it. */
 static bool extent_may_go(const struct extent *e)
 {
         return e->told && !e->unawaited && !e->live && !e->busy &&

@@ -73,8 +73,8 @@ void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t by
 
 /* Reserve more address space, for so many bytes at least. 0; -1: no memory. */
 int pool_widen(struct pool *p, uint64_t bytes);
-/* Returns free memory of just these pages, in a block of its own: where a whole extent has no room
- * any more, its pages may. NULL: no memory. */
+/* Returns free memory of `pages` bytes, in a block of its own: single pages may have room where a
+ * whole extent has none. NULL: no memory. */
 struct suballocation *pool_pages(struct pool *p, uint64_t pages);
 
 /* Look soon whether memory is to be given back. */

@@ -16,10 +16,10 @@ struct gpu;
 /* True for an error after which the driver fails every call of the process on that GPU. */
 bool poison_sticks(CUresult r);
 
-/* Record the result of a driver call. True: the GPU is lost to this process. core_lock held. */
+/* Records the result of a driver call. True: the GPU is lost to this process. core_lock held. */
 bool poison_note(struct gpu *g, CUresult r) REQUIRES(core_lock);
-/* The driver fails what the program cannot do without: the GPU is lost with this error, though the
- * driver does not say so. core_lock held. */
+/* Gives the GPU up with this error: a call that the program cannot do without has failed, though
+ * the driver does not say that the GPU is lost. core_lock held. */
 void poison_give_up(struct gpu *g, CUresult why) REQUIRES(core_lock);
 
 /* Returns the sticky error of the calling thread's GPU; CUDA_SUCCESS: no error is known. */

@@ -22,9 +22,9 @@ struct identity map_identity(const struct identity *card, unsigned device, unsig
                              bool shared_bus);
 
 /* Returns how many of n devices a CUDA_VISIBLE_DEVICES shows, and which: numbers, UUIDs and
- * beginnings of UUIDs. As for the driver, an entry ends the list if it names no device, or by UUID
- * one that is there by number, or the reverse. list NULL: all. -ENOTUNIQ: the list names a device
- * twice by number or twice by UUID, which the driver refuses. */
+ * beginnings of UUIDs. As with the driver, the list ends before an entry that names no device. It
+ * also ends before a UUID of a device that is there by number, and the reverse. list NULL: all.
+ * -ENOTUNIQ: the list names a device twice by number or twice by UUID, which the driver refuses. */
 int map_visible(const char *list, const struct identity *all, unsigned n,
                 uint8_t ret[static DEVICES_MAX]);
 

@@ -285,9 +285,9 @@ void ring_free(struct ring *r)
         *r = (struct ring){0};
 }
 
-/* Makes this rank's part: fds[0]: the flags, made by rank 0; fds[1]: this rank's ring, or all rings
- * in host memory, made by rank 0. Both exist on each rank, because a rank tells descriptors in
- * order: where it has none of its own it tells the flags' place with something harmless. */
+/* Makes this rank's part. fds[0]: the flags, which rank 0 makes. fds[1]: this rank's ring or, in
+ * host memory, all rings, which rank 0 makes. meet_all() needs descriptors without a gap, so a rank
+ * with nothing of its own sends a file of one page. */
 static CUresult make_own(struct ring *r, int fds[static MEET_FDS])
 {
         fds[0] = new_host("sublet-ranks-flags", r->rank == 0 ? r->flags_bytes : PAGE);
