@@ -91,8 +91,8 @@ static bool pause_for(uint64_t ns, const sigset_t *signals)
         return is_order_to_leave(sig);
 }
 
-/* Reads the settings for the next worker, which says what is wrong with them. What the worker
- * before it accepted is on disk; if it is not, the settings with which that worker began stay. */
+/* Reads the settings for the next worker, which says what is wrong with them. The settings that the
+ * last worker accepted are on disk. If they are not, those with which it began stay. */
 static void read_again(struct config *config, struct sources *sources)
 {
         struct config next;

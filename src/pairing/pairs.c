@@ -91,9 +91,9 @@ void pairs_close(struct pairs *p)
         *p = (struct pairs){0};
 }
 
-/* What the model of turns says. A pair that fits has turns by the trees, if they know them: what
- * turns cost there is not a matter of bytes. Without trees it is said only if turns alone are asked
- * for. */
+/* Writes what the model of turns predicts. The trees, if they know turns, predict them for a pair
+ * that fits the card, because no bytes move there. Without trees, the model predicts them for such
+ * a pair only if turns alone are allowed. */
 static void by_turns(const struct pairs *p, const bool allowed[static WAYS],
                      struct pairs_pair *pair)
 {

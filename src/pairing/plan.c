@@ -243,8 +243,8 @@ static void forbid(struct plan_in_progress *w, const struct pairs_pair *pair)
                 w->edges[i].forbidden |= w->edges[i].pair == pair;
 }
 
-/* Adds up what the pairs past memory take of the host; forbids those that are too much. Returns
- * whether one was. */
+/* Adds up the host memory and the bus traffic of pairs that do not fit the card; forbids pairs that
+ * exceed a limit. Returns whether there was one. */
 static bool over_budget(struct plan_in_progress *w, struct plan *ret)
 {
         bool over = false;

@@ -75,8 +75,8 @@ static int take_option(int value, const char *text, int remote)
         if (r < 0)
                 slurm_error("%s", error);
         plugin.asked = true;
-        /* On a node an error would count as a fault of the node. There a text is wrong only if the
-         * user's srun did not look, and asks for nothing. */
+        /* On a node an error would count as a fault of the node. A wrong text gets there only if
+         * the user's srun did not check it, and then asks for nothing. */
         return r < 0 && !remote ? -1 : 0;
 }
 

@@ -45,8 +45,8 @@ ino_t peer_own_container(const struct peer *p);
 /* True for the same user. In different pods the same uid is another user, and root in different
  * containers, too. A person's jobs are the same user's. */
 bool peer_same_user(const struct peer *a, const struct peer *b);
-/* True if limits hold for both together: of one pod, whatever their uids are; otherwise of one
- * user, in one job or in none. */
+/* True if both share their limits: they are of one pod, whatever their uids are, or of one user, in
+ * one job or in none. */
 bool peer_same_account(const struct peer *a, const struct peer *b);
 /* True if `by` may see the settings of the programs of `of` and order them about: all
  * if it may give orders, otherwise those of its uid that it could signal. From inside a container

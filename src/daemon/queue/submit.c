@@ -509,8 +509,8 @@ static void log_turn(const struct submits *all, const struct queue_turn *t)
                    a->observed, b->observed, a->wish.bound, b->wish.bound);
 }
 
-/* An announced file takes room of those of others. Seconds of this timer are seconds in which the
- * daemon runs, so that a file which came meanwhile is not late. */
+/* An announced file takes room from files of others, so it must come in time. The timer counts
+ * seconds in which the daemon runs: a file that came while the daemon stood still is not late. */
 static void end_late_files(struct submits *all)
 {
         for (struct submission *m = all->list; m; m = m->next) {

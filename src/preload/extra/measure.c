@@ -345,8 +345,7 @@ static void list_graph(struct measure *m, struct listing *l, CUgraph graph, unsi
                 list_node(m, l, nodes[i], depth);
 }
 
-/* A program that instantiates more graphs than the table has room for has the last ones counted as
- * unlisted. */
+/* Graphs that find no room in the table count as unlisted. */
 static void add_graph(struct measure *m, CUgraphExec exec, const struct listing *l)
 {
         struct measure_page *p = m->page;

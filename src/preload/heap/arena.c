@@ -301,9 +301,9 @@ static void *maker_main(void *userdata)
         return NULL;
 }
 
-/* Has so many bytes made, by a maker for each processor, or fewer. The caller's context becomes
- * theirs. lent: of memory that is ready (lent.h); otherwise nothing is made if the host has no room
- * for all of it. */
+/* Has so many bytes made, by one maker for each processor, or fewer. The makers use the caller's
+ * context. lent: the memory comes from the daemon and is ready (lent.h). Otherwise nothing is made
+ * if the host has no room for all of it. */
 static void begin_making(struct arena *a, uint64_t bytes, bool lent, unsigned processors_each)
 {
         unsigned most = MAKERS_MAX / processors_each, more = 0;

@@ -556,8 +556,9 @@ ncclResult_t comm_abort(struct comm *c)
         return ncclSuccess;
 }
 
-/* A program may end without destroying its communicators. It leaves them if its work is done: the
- * others' may not be, as they take turns. A rank that ends in another way is lost. */
+/* A program may end without destroying its communicators. It leaves them if its own work is done;
+ * the work of the other ranks may not be, as they take turns. A rank that ends in another way is
+ * lost. */
 static void leave_all(void)
 {
         if (getpid() != owner || pthread_mutex_trylock(&lock) != 0)

@@ -70,7 +70,7 @@ static CUresult finish_send(const struct ring *r, const struct way *w, CUstream 
         return e;
 }
 
-/* All of one wave, piece by piece: each rank sends a piece to everybody before it receives one, so
+/* Runs one wave, piece by piece: each rank sends a piece to everybody before it receives one, so
  * nobody waits for a piece that waits for him. */
 static CUresult run_wave(const struct ring *r, const struct way *ways, unsigned n, unsigned wave,
                          CUstream stream)
