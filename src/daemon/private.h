@@ -13,6 +13,6 @@
  * that replaces another one reads the sources again. */
 int private_start(struct config *config, struct sources *sources, const struct place_options *o,
                   char error[static PLACE_ERROR_MAX]);
-/* Shortens the log of the private daemon in this directory, if it has grown too long, by its older
- * part. For any process. */
+/* Drops the older part of the log of the private daemon in this directory, if the log has grown too
+ * long. For any process. */
 void private_bound_log(const char *dir);

@@ -172,8 +172,8 @@ static bool become(const struct mps_options *o)
                setresuid(o->uid, o->uid, o->uid) == 0;
 }
 
-/* In the child: what the caller has set for itself must not hold for the program. The kernel spares
- * the machine's daemon when memory runs out, but no user's program for its sake. */
+/* In the child: settings that the caller has made for itself must not hold for the program. When
+ * memory runs out, the kernel spares the machine's daemon; it must not spare a user's program. */
 static void reset(void)
 {
         sigset_t none;

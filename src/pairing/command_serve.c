@@ -100,8 +100,8 @@ static void use_card(struct serve *s, const char *gpu)
                 (void)command_fail(0, "%s", error);
 }
 
-/* The machine's card counts. If the daemon does not know it, the first job's does: whatever the
- * others say, they must not keep it from being paired. */
+/* Chooses the machine's card or, if the daemon does not know it, the first job's. Other jobs,
+ * whatever card they name, must not keep the first job from being paired. */
 static void choose_card(struct serve *s, const char *machines, const struct job *job)
 {
         if (*machines)

@@ -97,8 +97,8 @@ static void take_room_back(struct sched *s, struct client *c)
         if (!had_room)
                 return;
         h->promoted = false;
-        /* Room that it got during the last penalty was free: nobody made it, so it prolongs none.
-         * Otherwise a penalty might never end. */
+        /* Room that h got during the last penalty was free: nobody made it, so it prolongs no
+         * penalty. Otherwise a penalty might never end. */
         if (h->last_until_ns && s->now_ns < add_sat(h->last_until_ns, holder_grace(s, h)))
                 return;
         h->last_until_ns =

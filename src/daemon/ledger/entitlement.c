@@ -49,8 +49,8 @@ static const struct class_settings *settings_of(const struct client *c)
 
 /* ---- priorities ---- */
 
-/* Any client may lower its priority. Above what its class allows rise only clients that may give
- * orders. */
+/* Any client may lower its priority. Only clients that may give orders rise above what their class
+ * allows. */
 static int allowed_priority(const struct client *c, int32_t wanted)
 {
         const int most = c->peer.trusted ? SHARES_PRIORITY_MAX : settings_of(c)->priority_max;

@@ -225,8 +225,8 @@ static void succeed(struct tenants *t)
                 t->settled(t->userdata);
 }
 
-/* Not even without minima does the daemon take the file: something else is wrong, such as its own
- * configuration. The file stays with all of it, for the day when that is mended. */
+/* The daemon refuses the file even without minima, so something else is wrong, such as its own
+ * configuration. The whole file stays, for the time when that is mended. */
 static void give_up(struct tenants *t, const char *reason)
 {
         char problem[sizeof(t->problem)], shown[161];

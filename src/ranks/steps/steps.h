@@ -34,8 +34,8 @@ struct steps_call {
 CUresult steps_prepare(const struct steps_call *c);
 /* Any kind but STEPS_SEND and STEPS_RECEIVE. */
 CUresult steps_collective(const struct ring *r, const struct steps_call *c, CUstream stream);
-/* All sends and receives of a group, which go on at the same time. Those of two ranks belong
- * together in their order. A send to this rank itself needs its receive in the same group:
+/* Runs all sends and receives of a group at the same time. Sends and receives between two ranks are
+ * matched in their order. A send to this rank itself needs its receive in the same group:
  * CUDA_ERROR_INVALID_VALUE. */
 CUresult steps_point_to_point(const struct ring *r, const struct steps_call *calls, unsigned n,
                               CUstream stream);
