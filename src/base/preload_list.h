@@ -6,7 +6,7 @@
  * libsublet-ranks.so goes with it. library NULL: only takes them out. The caller frees the text,
  * which may be empty. NULL: no memory. */
 char *preload_list(const char *now, const char *library);
-/* Returns ASAN_OPTIONS, `now` (NULL: unset), by which a program with AddressSanitizer takes a
- * library before ASan's own. The user's word about that stays. The caller frees it. NULL: no
- * memory. */
+/* Returns ASAN_OPTIONS so that a program with AddressSanitizer accepts a library before ASan's own.
+ * now: the present value; NULL: unset. If it names this option already, that stays. The caller
+ * frees the result. NULL: no memory. */
 char *preload_asan_options(const char *now);

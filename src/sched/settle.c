@@ -426,9 +426,9 @@ static bool is_resident(const struct client *c)
         return true;
 }
 
-/* True if more clients of h may take part in its turn: not while the others drain, nor past the
- * time in which all had to. On an exclusive card another holder may have a lease, too, because the
- * card has become exclusive or because it came back running. */
+/* True if more clients of h may take part in its turn: not while the others drain, nor once their
+ * revoke is due. On an exclusive card they may not run beside another holder. It may have a lease
+ * because the card has become exclusive, or because it came back running. */
 static bool may_take_part(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;

@@ -124,8 +124,8 @@ int class_set_unmatched(struct class_settings *s, const char *key, const char *t
 int class_set_pod(struct class_pod *pod, const char *key, const char *text,
                   char error[static CONFIG_ERROR_MAX]);
 
-/* Returns the rows of what a program may have of its own, whose fields are in class_settings:
- * minimum, maximum, weight, memory_cap and priority. */
+/* Returns the rows of the keys that a program may have of its own: minimum, maximum, weight,
+ * memory_cap and priority. Their fields are in class_settings. */
 const struct value_key *class_own_keys(size_t *ret_n);
 
 /* Checks the whole, and sets what follows from it. room_permille: what all minima may take. shared:
