@@ -57,7 +57,7 @@ def start():
 def fill(mib):
     if not blocks:
         start()
-    for _ in range((mib << 20) // BLOCK):
+    for _ in range(max((mib << 20) // BLOCK, 1)):
         address = ctypes.c_uint64()
         call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(BLOCK))
         call("cuMemsetD8_v2", address, 0, ctypes.c_size_t(BLOCK))

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/folders.h"
 #include "base/macros.h"
 #include "base/text.h"
 #include "base/xdg.h"
@@ -416,29 +417,13 @@ int model_find(const char *gpu, char *ret, size_t size, char error[static MODEL_
                 *gpu ? gpu : "a card that the job files do not name");
 }
 
-static int make_folders(char *path)
-{
-        for (char *c = path + 1;; c++) {
-                const char was = *c;
-
-                if (was != '/' && was != 0)
-                        continue;
-                *c = 0;
-                if (mkdir(path, 0777) < 0 && errno != EEXIST)
-                        return -errno;
-                *c = was;
-                if (was == 0)
-                        return 0;
-        }
-}
-
 int model_own_path(const char *gpu, char *ret, size_t size, char error[static MODEL_ERROR_MAX])
 {
         char folder[PATH_MAX], name[128];
         int r = own_folder(folder, sizeof(folder)), n;
 
         if (r == 0)
-                r = make_folders(folder);
+                r = folders_make(folder, 0777);
         if (r < 0)
                 return fail_model(error, r,
                                   "cannot make the folder for the model: %s; name a file with "

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/folders.h"
 #include "base/macros.h"
 #include "client/common/cli.h"
 #include "client/launch/launch.h"
@@ -285,21 +286,6 @@ static int change_spec(const struct jupyter *j, json_t *spec, const char *folder
 
 /* ---- writing ---- */
 
-/* 0 or -errno; then path ends with the folder that could not be made. */
-static int make_folders(char *path)
-{
-        for (char *slash = path;;) {
-                slash = strchr(slash + 1, '/');
-                if (slash)
-                        *slash = 0;
-                if (mkdir(path, 0777) < 0 && errno != EEXIST)
-                        return -errno;
-                if (!slash)
-                        return 0;
-                *slash = '/';
-        }
-}
-
 static int write_spec(const char *folder, const json_t *spec)
 {
         char path[PATH_MAX], temporary[PATH_MAX + 4];
@@ -361,7 +347,7 @@ static int install(const struct jupyter *j, const json_t *answer)
                                 "sublet has not installed the kernel in %s: --force replaces it, "
                                 "--name chooses another name",
                                 folder);
-        r = make_folders(folder);
+        r = folders_make(folder, 0777);
         if (r == 0)
                 r = write_spec(folder, spec);
         if (r < 0)

@@ -12,22 +12,19 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/folders.h"
 #include "base/log.h"
 #include "kubernetes/plugin/grant.h"
 
-/* Makes the folders of a path that are missing. */
-static int make_folders(const char *path)
+static int make_folder_of(const char *path)
 {
         char folder[PATH_MAX];
 
         if (strlen(path) >= sizeof(folder))
                 return -ENAMETOOLONG;
-        for (const char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
-                (void)snprintf(folder, sizeof(folder), "%.*s", (int)(p - path), path);
-                if (mkdir(folder, 0755) < 0 && errno != EEXIST)
-                        return -errno;
-        }
-        return 0;
+        (void)strcpy(folder, path);
+        *strrchr(folder, '/') = 0;
+        return *folder ? folders_make(folder, 0755) : 0;
 }
 
 static int copy(int from, int to)
@@ -72,10 +69,10 @@ static int replace(const char *path, const char *from, const char *line)
 
 int library_bring(const char *from, const char *library, const char *preload_file)
 {
-        int r = make_folders(library);
+        int r = make_folder_of(library);
 
         if (r == 0)
-                r = make_folders(preload_file);
+                r = make_folder_of(preload_file);
         if (r == 0)
                 r = replace(library, from, NULL);
         if (r == 0)

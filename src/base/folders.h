@@ -1,0 +1,8 @@
+/* folders.h: makes folders. Thread-safe; no glibc symbol past 2.17, for the preload library. */
+#pragma once
+
+#include <sys/types.h>
+
+/* Makes the folder, and those above it that are missing. 0 or -errno; then path is cut after the
+ * folder that could not be made. */
+int folders_make(char *path, mode_t mode);
