@@ -345,6 +345,34 @@ static void a_failed_window_leaves_no_mapping(void **state)
         forget_handle();
 }
 
+static unsigned unmaps;
+static CUresult (*unmap)(CUdeviceptr at, size_t bytes);
+
+static CUresult fail_the_last_unmap(CUdeviceptr at, size_t bytes)
+{
+        return ++unmaps == 3 ? CUDA_ERROR_UNKNOWN : unmap(at, bytes);
+}
+
+static void an_extent_that_one_address_keeps_stays_at_all_of_them(void **state)
+{
+        make_handle();
+        (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        (void)map_for(AT + 16 * BYTES, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        (void)map_for(AT + 32 * BYTES, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        unmap = real.cuMemUnmap;
+        real.cuMemUnmap = fail_the_last_unmap;
+        unmaps = 0;
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_ERROR_UNKNOWN);
+        real.cuMemUnmap = unmap;
+        assert_int_equal(driver_mappings(), 3);
+        assert_non_null(driver_word(AT + BYTES, 2));
+        assert_non_null(driver_word(AT + 17 * BYTES, 1));
+        assert_non_null(driver_word(AT + 33 * BYTES, 0));
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
+        forget_handle();
+}
+
 /* ---- replacing memory ---- */
 
 static void fill(CUdeviceptr at, uint64_t word)
@@ -526,6 +554,7 @@ int main(void)
                 EXTENT_TEST(an_extent_that_its_gpu_cannot_write_is_copied_through_a_window),
                 EXTENT_TEST(a_call_that_fails_leaves_nothing_behind),
                 EXTENT_TEST(a_failed_window_leaves_no_mapping),
+                EXTENT_TEST(an_extent_that_one_address_keeps_stays_at_all_of_them),
                 EXTENT_TEST(replaced_memory_has_the_same_contents_and_can_be_exported),
                 EXTENT_TEST(memory_mapped_aside_replaces_an_extents_memory),
                 EXTENT_TEST(a_failed_exchange_keeps_the_old_memory),

@@ -9,6 +9,7 @@
 #include "base/macros.h"
 #include "fakes/driver.h"
 #include "fakes/preload.h"
+#include "preload/move/extent.h"
 #include "preload/move/trouble.h"
 #include "preload/stream/gate.h"
 
@@ -175,6 +176,11 @@ static CUresult fail_to_wait(CUstream s)
         return CUDA_ERROR_UNKNOWN;
 }
 
+static CUresult fail_to_tell(CUevent done)
+{
+        return CUDA_ERROR_UNKNOWN;
+}
+
 static CUresult answer_late(CUstream s)
 {
         switch (asked++) {
@@ -200,6 +206,68 @@ static void a_failed_wait_goes_on_until_the_copies_have_ended(void **state)
         real.cuStreamQuery = fail_to_wait;
         assert_int_equal(trouble_await(NULL), CUDA_ERROR_UNKNOWN);
         real = before;
+}
+
+/* The context ends while the driver fails: memory that was about to leave is still on the card. */
+static void leaving_memory_stays_if_its_context_ends_amid_failures(void **state)
+{
+        CUresult (*query)(CUevent done) = real.cuEventQuery;
+
+        (void)allocate(12);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+        gpu->limit = 0;
+        (void)swap_step(gpu, true, false);
+        (void)swap_step(gpu, true, false);
+        assert_int_equal(gpu->heap.resident, EXTENT);
+        real.cuEventQuery = fail_to_tell;
+        lock_acquire(&core_lock);
+        swap_retire(gpu);
+        lock_release(&core_lock);
+        real.cuEventQuery = query;
+        assert_int_equal(gpu->heap.resident, 3 * EXTENT);
+        check_accounts();
+        gpu->context = &context;
+        run_program();
+        go_out(3 * NSEC_PER_SEC);
+        assert_int_equal(gpu->heap.backed, 0);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+}
+
+static CUresult map_only_heap(CUdeviceptr at, size_t bytes, size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+        if (heap_holds(&gpu->heap, at))
+                return map(at, bytes, offset, handle, flags);
+        asked++;
+        return CUDA_ERROR_UNKNOWN;
+}
+
+/* Memory that the program has not mapped is copied through our own mapping. */
+static void an_eviction_without_a_window_is_tried_ever_more_seldom(void **state)
+{
+        struct block *b;
+
+        assert_int_equal(heap_create(&gpu->heap, EXTENT, NULL, UINT64_MAX, &b), 0);
+        come_back(NSEC_PER_SEC / 10);
+        assert_int_equal(gpu->heap.resident, EXTENT);
+        asked = 0;
+        map = real.cuMemMap;
+        real.cuMemMap = map_only_heap;
+        go_out(NSEC_PER_SEC);
+        real.cuMemMap = map;
+        assert_in_range(asked, 4, 8);
+        check_shared();
+        assert_int_equal(gpu->heap.resident, EXTENT);
+        go_out(3 * NSEC_PER_SEC);
+        assert_int_equal(gpu->heap.backed, 0);
+        b->dying = true;
+        lock_acquire(&core_lock);
+        swap_discard(gpu, b);
+        lock_release(&core_lock);
+        (void)real.cuMemAddressFree(gpu->windows, EXTENT_WINDOWS * EXTENT);
+        gpu->windows = 0;
 }
 
 /* Whoever made the failed call may have gone. */
@@ -229,6 +297,8 @@ int main(void)
                 TROUBLE_TEST(memory_on_a_gpu_that_fails_all_stays_there),
                 TROUBLE_TEST(memory_that_the_driver_keeps_is_released_later),
                 TROUBLE_TEST(a_failed_wait_goes_on_until_the_copies_have_ended),
+                TROUBLE_TEST(leaving_memory_stays_if_its_context_ends_amid_failures),
+                TROUBLE_TEST(an_eviction_without_a_window_is_tried_ever_more_seldom),
                 TROUBLE_TEST(trouble_without_attempts_is_forgotten),
         };
 
