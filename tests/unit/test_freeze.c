@@ -527,6 +527,16 @@ static void under_mps_freezing_is_off_whatever_is_known_of_the_gpu(void **state)
         check_off("it has no channels of its own, as under MPS or in WSL");
 }
 
+static void freezing_stays_off_for_the_first_reason(void **state)
+{
+        (void)setenv("CUDA_INJECTION64_PATH", "/lib/libprofiler.so", 1);
+        begin_mode("move");
+        (void)unsetenv("CUDA_INJECTION64_PATH");
+        core.gpus[0].mps = true;
+        freeze_look(&core.gpus[0]);
+        check_off("a profiler is attached to it (CUDA_INJECTION64_PATH)");
+}
+
 static void a_sandbox_that_refuses_is_not_remembered(void **state)
 {
         check_result(FREEZE_TEST_REFUSED, -EPERM,
@@ -1038,6 +1048,7 @@ static const struct CMUnitTest tests[] = {
         TEST(a_kernel_that_cannot_be_run_is_not_remembered),
         TEST(a_process_without_channels_is_not_remembered),
         TEST(under_mps_freezing_is_off_whatever_is_known_of_the_gpu),
+        TEST(freezing_stays_off_for_the_first_reason),
         TEST(a_sandbox_that_refuses_is_not_remembered),
         TEST(a_program_stays_frozen_until_it_is_thawed),
         TEST(no_self_test_runs_in_a_frozen_program),
