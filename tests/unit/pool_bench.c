@@ -331,7 +331,7 @@ struct pool *pool_made(unsigned number)
 }
 
 /* Memory that tests have allocated; the end of a test frees the rest of it. */
-static CUdeviceptr taken[256];
+static CUdeviceptr taken[768];
 static unsigned taken_count;
 
 CUresult try_take(struct pool *p, const struct pool_stream *s, uint64_t bytes, CUdeviceptr *ret)

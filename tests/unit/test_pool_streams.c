@@ -71,6 +71,21 @@ static void an_event_tells_how_far_a_busy_stream_is(void **state)
         assert_int_equal(events, 1);
 }
 
+static void what_a_busy_stream_frees_later_gets_an_event_of_its_own(void **state)
+{
+        CUdeviceptr late = whole(p, 0), between = whole(p, 1), at = freed_behind_work(s0);
+
+        assert_int_equal(between, late + WHOLE); /* keeps the two frees of stream 0 apart */
+        assert_int_not_equal(whole(p, 1), at);
+        stream_put(s0);
+        give(late, s0);
+        stream_step(s0);
+        assert_int_equal(whole(p, 1), at);
+        stream_put(s0); /* the stream stays busy */
+        stream_step(s0);
+        assert_int_equal(whole(p, 1), late);
+}
+
 static CUdeviceptr freed_meanwhile;
 
 static void free_more(void)
@@ -509,6 +524,33 @@ static void a_capture_waits_for_a_wait_on_another_stream(void **state)
         pool_await_records();
 }
 
+/* ---- a program that is frozen ---- */
+
+static void contents_freed_while_frozen_are_kept_until_the_program_goes_on(void **state)
+{
+        CUdeviceptr before = whole(p, 0), pieces[600];
+        const struct extent *extents[600], *first = extent_at(before);
+
+        for (unsigned i = 0; i < ARRAY_SIZE(pieces); i++) {
+                pieces[i] = piece(p, 0);
+                extents[i] = extent_at(pieces[i]);
+        }
+        stream_put(s0);
+        give(before, s0);
+        assert_int_equal(first->live, 0);
+        pool_hold();
+        for (unsigned i = 0; i < ARRAY_SIZE(pieces); i++)
+                give(pieces[i], s0);
+        pool_hold(); /* changes nothing */
+        assert_int_not_equal(first->live, 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(pieces); i++)
+                assert_int_not_equal(extents[i]->live, 0);
+        pool_let();
+        assert_int_equal(first->live, 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(pieces); i++)
+                assert_int_equal(extents[i]->live, 0);
+}
+
 #undef POOL_TEST
 #define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end_pools)
 
@@ -518,6 +560,7 @@ int main(void)
                 POOL_TEST(a_stream_reuses_its_own_freed_memory_at_once),
                 POOL_TEST(another_stream_gets_freed_memory_when_the_free_is_reached),
                 POOL_TEST(an_event_tells_how_far_a_busy_stream_is),
+                POOL_TEST(what_a_busy_stream_frees_later_gets_an_event_of_its_own),
                 POOL_TEST(an_event_does_not_cover_what_is_freed_while_it_is_recorded),
                 POOL_TEST(memory_behind_an_event_that_failed_waits_for_the_stream),
                 POOL_TEST(no_stream_is_queried_during_a_capture),
@@ -546,6 +589,7 @@ int main(void)
                 POOL_TEST(a_capture_waits_a_second_for_a_record),
                 POOL_TEST(a_bystander_waits_for_no_record),
                 POOL_TEST(a_capture_waits_for_a_wait_on_another_stream),
+                POOL_TEST(contents_freed_while_frozen_are_kept_until_the_program_goes_on),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
