@@ -21,15 +21,18 @@
 #define UNIT (2 * MIB)
 
 static bool no_threads, refuses;
-static unsigned threads;
+static _Atomic unsigned threads;
 static pthread_t started[64];
 static unsigned started_count;
 static _Atomic unsigned registered;
+static _Atomic bool pinning_waits; /* until the test goes on */
 static CUcontext const context = (CUcontext)(uintptr_t)7;
 
 /* Several threads call these, so they are not those of the fake driver. */
 static CUresult fake_register(void *p, size_t bytes, unsigned flags)
 {
+        while (pinning_waits)
+                (void)sched_yield();
         if (refuses)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         registered++;
@@ -360,6 +363,30 @@ static void memory_is_made_by_several_threads_if_they_start(void **state)
         arena_give(arena, &r);
 }
 
+static void *take_much(void *ret)
+{
+        assert_int_equal(arena_take(arena, 64 * UNIT, ret), 0);
+        return NULL;
+}
+
+static void makers_that_come_later_leave_processors_to_the_earlier_ones(void **state)
+{
+        struct arena_room r;
+        pthread_t taker;
+
+        pinning_waits = true;
+        assert_true(arena_add(arena, 64 * UNIT));
+        assert_int_equal(threads, 2);
+        assert_int_equal(pthread_create(&taker, NULL, take_much, &r), 0);
+        while (threads < 5)
+                (void)sched_yield();
+        pinning_waits = false;
+        assert_int_equal(pthread_join(taker, NULL), 0);
+        assert_int_equal(threads, 5);
+        check_room(&r, 64 * UNIT, 0);
+        arena_give(arena, &r);
+}
+
 static void memory_that_cannot_be_pinned_serves_as_well(void **state)
 {
         struct arena_room r;
@@ -655,6 +682,7 @@ int main(void)
                 ARENA_TEST(what_was_touched_before_the_room_ended_stays),
                 ARENA_TEST(makers_together_touch_no_more_than_the_shares),
                 ARENA_TEST(memory_is_made_by_several_threads_if_they_start),
+                ARENA_TEST(makers_that_come_later_leave_processors_to_the_earlier_ones),
                 ARENA_TEST(memory_that_cannot_be_pinned_serves_as_well),
                 ARENA_TEST(expected_memory_is_made_ahead),
                 ARENA_TEST(nothing_is_made_if_the_host_lacks_room_for_all),

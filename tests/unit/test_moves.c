@@ -281,10 +281,12 @@ static void no_memory_leaves_until_there_is_host_memory(void **state)
         restore_to(UINT64_MAX);
         run_program();
         host_room = 0;
+        gpu->usage_dirty = false;
         evict_to(0);
         assert_int_equal(gpu->heap.backed, 2 * EXTENT);
         assert_int_equal(gpu->heap.resident, 2 * EXTENT);
         assert_true(gpu->stays);
+        assert_true(gpu->usage_dirty);
         run_program();
         host_room = UINT64_MAX;
         evict_to(0);
@@ -376,12 +378,16 @@ static void host_memory_for_an_eviction_is_pinned_ahead(void **state)
 {
         uint64_t pinned;
 
+        gpu->usage_dirty = false;
         assert_false(swap_pin_ahead(gpu)); /* no memory is on the card */
+        assert_false(gpu->usage_dirty);    /* nor is there anything to report */
         (void)allocate(8);
         restore_to(UINT64_MAX);
         run_program();
+        gpu->usage_dirty = false;
         while (swap_pin_ahead(gpu))
                 check_accounts();
+        assert_true(gpu->usage_dirty);
         pinned = swap_arena_bytes(gpu);
         assert_true(pinned >= gpu->heap.resident);
         host_room = 0;

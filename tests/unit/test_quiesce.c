@@ -425,6 +425,14 @@ static void many_simultaneous_captures_are_told_apart(void **state)
                 }
                 assert_int_equal(quiesce_capturing(), n > 0);
         }
+        gate_self = &threads[0];
+        for (; n < ARRAY_SIZE(open); n++) {
+                open[n].stream = STREAM(100 + n);
+                open[n].thread = 0;
+                open[n].probe = (CUevent)(uintptr_t)(0x1000 + ++number);
+                assert_int_equal(quiesce_capture_begin(open[n].stream, CONTEXT(0), open[n].probe),
+                                 0);
+        }
         while (n-- > 0) {
                 gate_self = &threads[open[n].thread];
                 check_wakes(open[n].probe, open[n].stream);

@@ -604,6 +604,24 @@ static void only_trusted_clients_get_positive_priorities(void **state)
         }
 }
 
+static void a_client_is_told_of_the_minimum_that_its_owner_promises(void **state)
+{
+        struct client *c = &clients[0];
+        struct wire_message m = message(WIRE_CLAIM, WIRE_NO_GPU);
+
+        c->peer.trusted = false;
+        config.classes.unmatched.minimum_permille = 205;
+        assert_int_equal(hello(c, WIRE_VERSION), 0);
+        m.CLAIM.minimum = 205;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_null(said(c, WIRE_NOTICE));
+        m.CLAIM.minimum = 500;
+        assert_int_equal(session_handle(c, &m), 0);
+        assert_string_equal(said(c, WIRE_NOTICE)->NOTICE.text,
+                            "this program asked for at least 50.0 % of the GPU and gets 20.5 %: "
+                            "its owner promises no more");
+}
+
 static void join_group(struct client *c, const char *group)
 {
         struct wire_message m = message(WIRE_HELLO, WIRE_NO_GPU);
@@ -902,6 +920,7 @@ int main(void)
                 SESSION_TEST(unevictable_bytes_of_a_user_are_limited),
                 SESSION_TEST(descriptors_are_accepted_only_from_the_daemons_user),
                 SESSION_TEST(only_trusted_clients_get_positive_priorities),
+                SESSION_TEST(a_client_is_told_of_the_minimum_that_its_owner_promises),
                 SESSION_TEST(a_group_is_of_one_user),
                 SESSION_TEST(another_group_is_another_promise),
                 SESSION_TEST(host_memory_is_promised_once),
