@@ -443,6 +443,10 @@ static void rectangles_and_nodes_are_checked_like_boxes(void **state)
         assert_true(bounds_of_set(&set));
         set.width++;
         assert_false(bounds_of_set(&set));
+        node.memset.dst = to; /* a kernel's parameters are other words in this place */
+        node.memset.elementSize = 2;
+        node.memset.width = 501;
+        node.memset.height = 1;
         assert_true(bounds_of_node(&node));
         node.type = CU_GRAPH_NODE_TYPE_MEMSET;
         node.memset.dst = to;

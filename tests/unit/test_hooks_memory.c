@@ -39,6 +39,19 @@ static void an_allocation_that_changes_no_figure_is_not_reported(void **state)
         release(second);
 }
 
+static void only_more_memory_than_ever_before_is_growth(void **state)
+{
+        CUdeviceptr at = allocate(32 * MIB);
+
+        assert_int_not_equal(gpu->grew_ns, 0);
+        release(at);
+        gpu->grew_ns = 0;
+        release(allocate(32 * MIB));
+        assert_int_equal(gpu->grew_ns, 0);
+        release(allocate(34 * MIB));
+        assert_int_not_equal(gpu->grew_ns, 0);
+}
+
 static void memory_backed_at_once_keeps_the_gate_open(void **state)
 {
         CUdeviceptr at;
@@ -427,6 +440,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 MEMORY_TEST(promised_memory_is_given_without_asking),
                 MEMORY_TEST(an_allocation_that_changes_no_figure_is_not_reported),
+                MEMORY_TEST(only_more_memory_than_ever_before_is_growth),
                 MEMORY_TEST(memory_backed_at_once_keeps_the_gate_open),
                 MEMORY_TEST(unpromised_memory_is_requested_in_blocks),
                 MEMORY_TEST(a_request_never_exceeds_the_visible_size),

@@ -117,6 +117,7 @@ static void managed_memory_is_sent_to_the_host_and_fetched_from_there(void **sta
         evict_to(0);
         see_who_is_out();
         assert_true(t->was_out[0] && t->was_out[3]);
+        assert_int_equal(gpu->moved_out, 2 * PAGE); /* the driver moves managed memory */
         restore_to(UINT64_MAX);
         run_program();
         assert_int_equal(driver_where(t->at), 0);

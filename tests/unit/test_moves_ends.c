@@ -9,6 +9,7 @@
 #include "fakes/driver.h"
 #include "fakes/preload.h"
 #include "heap_end.h"
+#include "preload/freeze/mover.h"
 #include "preload/move/extent.h"
 #include "preload/stream/gate.h"
 #include "preload/move/export.h"
@@ -73,6 +74,25 @@ static void a_block_is_backed_unless_the_card_is_full(void **state)
         lock_release(&core_lock);
         check_accounts();
         driver.card = CARD;
+}
+
+static void handed_over_memory_makes_room_for_new_memory(void **state)
+{
+        struct thing *t = allocate(8);
+        unsigned before = open_descriptors();
+
+        for (unsigned i = 0; i < 3; i++)
+                passed_add(&gpu->passed, driver_foreign(EXTENT, 1));
+        gpu->limit = 3 * EXTENT;
+        lock_acquire(&core_lock);
+        assert_int_equal(swap_back_block(gpu, block_of(t)), 0);
+        lock_release(&core_lock);
+        assert_int_equal(gpu->heap.resident, 2 * EXTENT);
+        assert_int_equal(gpu->passed.count, 1);
+        assert_int_equal(open_descriptors(), before + 1);
+        gpu->limit = UINT64_MAX;
+        passed_close(&gpu->passed);
+        run_program();
 }
 
 static void memory_handed_over_leaves_the_accounts(void **state)
@@ -326,6 +346,29 @@ static void the_gate_opens_when_nothing_is_missing_on_any_gpu(void **state)
         heap_end(&second->heap);
 }
 
+/* A later mover's context may have the same handle. */
+static void a_mover_that_is_left_takes_no_streams_along(void **state)
+{
+        struct mover *m = (struct mover *)(uintptr_t)0xd0;
+
+        context.handle = mover_context(m);
+        (void)allocate(12);
+        restore_to(UINT64_MAX);
+        run_program();
+        gpu->limit = 0;
+        (void)swap_step(gpu, true, false);
+        swap_leave_mover(gpu, (struct mover *)NULL); /* another one */
+        assert_int_not_equal(driver.streams, 0);
+        swap_leave_mover(gpu, m);
+        assert_int_equal(driver.streams, 0);
+        assert_int_equal(driver.events, 0);
+        check_accounts();
+        evict_to(0);
+        assert_int_equal(driver.streams, 2);
+        restore_to(UINT64_MAX);
+        run_program();
+}
+
 /* The largest extent has as many pages as a word has bits: all of them are copied, and no more. */
 static void the_largest_extent_moves_whole(void **state)
 {
@@ -401,6 +444,7 @@ int main(void)
                 MOVE_TEST(new_memory_is_backed_at_the_gate),
                 MOVE_TEST(the_gate_waits_until_the_limit_allows_new_memory),
                 MOVE_TEST(a_block_is_backed_unless_the_card_is_full),
+                MOVE_TEST(handed_over_memory_makes_room_for_new_memory),
                 MOVE_TEST(memory_handed_over_leaves_the_accounts),
                 MOVE_TEST(managed_memory_of_the_programs_own_is_disowned),
                 MOVE_TEST(freed_memory_is_reported_to_the_daemon),
@@ -409,6 +453,7 @@ int main(void)
                 MOVE_TEST(a_copy_to_another_address_prepares_its_context),
                 MOVE_TEST(a_block_is_backed_once_the_process_no_longer_gives_way),
                 MOVE_TEST(the_gate_opens_when_nothing_is_missing_on_any_gpu),
+                MOVE_TEST(a_mover_that_is_left_takes_no_streams_along),
                 MOVE_TEST(the_largest_extent_moves_whole),
                 MOVE_TEST(memory_without_an_address_moves_through_a_window),
         };

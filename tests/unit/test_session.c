@@ -560,6 +560,21 @@ static void unevictable_bytes_of_a_user_are_limited(void **state)
         assert_int_equal(said(&clients[1], WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_EXPORT);
 }
 
+static void commits_of_a_user_need_no_more_host_memory_than_its_share(void **state)
+{
+        struct client *c = &clients[1];
+
+        config.host_per_user_permille = 100; /* 6.4 GiB */
+        clients[0].peer.trusted = c->peer.trusted = false;
+        join(&clients[0]);
+        join(c);
+        assert_true(is_granted(&clients[0], 12 * GIB));
+        assert_false(is_granted(c, 12 * GIB));
+        assert_int_equal(said(c, WIRE_REFUSED)->REFUSED.code, WIRE_REFUSED_COMMIT);
+        assert_non_null(strstr(said(c, WIRE_REFUSED)->REFUSED.text, "host_memory_per_user"));
+        assert_true(is_granted(c, 8 * GIB));
+}
+
 static void descriptors_are_accepted_only_from_the_daemons_user(void **state)
 {
         struct client *c = &clients[0];
@@ -593,14 +608,23 @@ static void only_trusted_clients_get_positive_priorities(void **state)
         for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
                 struct client *c = &clients[0];
                 struct wire_message m = message(WIRE_HELLO, WIRE_NO_GPU);
+                char text[80];
 
                 c->greeted = false;
                 c->peer.trusted = cases[i].trusted;
                 m.HELLO.magic = WIRE_MAGIC;
                 m.HELLO.protocol = WIRE_VERSION;
                 m.HELLO.priority = (uint32_t)cases[i].requested;
+                sent_count = 0;
                 assert_int_equal(session_handle(c, &m), 0);
                 assert_int_equal(c->priority, cases[i].gets);
+                assert_int_equal(said(c, WIRE_NOTICE) != NULL,
+                                 cases[i].requested > 0 && cases[i].gets < cases[i].requested);
+                (void)snprintf(text, sizeof(text), "this program asked for priority %d and gets %d",
+                               cases[i].requested, cases[i].gets);
+                if (said(c, WIRE_NOTICE))
+                        assert_int_equal(
+                                strncmp(said(c, WIRE_NOTICE)->NOTICE.text, text, strlen(text)), 0);
         }
 }
 
@@ -918,6 +942,7 @@ int main(void)
                 SESSION_TEST(an_attached_gpu_is_confirmed_and_charged),
                 SESSION_TEST(a_program_that_fits_gets_a_limit_and_a_lease),
                 SESSION_TEST(unevictable_bytes_of_a_user_are_limited),
+                SESSION_TEST(commits_of_a_user_need_no_more_host_memory_than_its_share),
                 SESSION_TEST(descriptors_are_accepted_only_from_the_daemons_user),
                 SESSION_TEST(only_trusted_clients_get_positive_priorities),
                 SESSION_TEST(a_client_is_told_of_the_minimum_that_its_owner_promises),

@@ -11,6 +11,7 @@
 #include "fakes/preload.h"
 #include "preload/move/extent.h"
 #include "preload/move/trouble.h"
+#include "preload/state/virtual.h"
 #include "preload/stream/gate.h"
 
 static uint64_t now_ns = 1000 * NSEC_PER_SEC;
@@ -169,6 +170,31 @@ static void memory_that_the_driver_keeps_is_released_later(void **state)
         driver.ends_fail = false;
 }
 
+/* The program may release its handle before the memory is gone. */
+static void memory_that_the_driver_keeps_forgets_the_programs_handle(void **state)
+{
+        struct handle handle = {.prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                         .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}}};
+        struct block *b;
+
+        assert_int_equal(heap_create(&gpu->heap, EXTENT, &handle, UINT64_MAX, &b), 0);
+        come_back(NSEC_PER_SEC / 10);
+        b->dying = true;
+        driver.ends_fail = true;
+        driver_fail(1, CUDA_ERROR_UNKNOWN);
+        lock_acquire(&core_lock);
+        swap_discard(gpu, b);
+        lock_release(&core_lock);
+        assert_ptr_equal(gpu->late, b);
+        assert_null(b->handle);
+        gpu->late = NULL;
+        lock_acquire(&core_lock);
+        swap_discard(gpu, b);
+        lock_release(&core_lock);
+        assert_null(gpu->late);
+        driver.ends_fail = false;
+}
+
 static unsigned asked;
 
 static CUresult fail_to_wait(CUstream s)
@@ -296,6 +322,7 @@ int main(void)
                 TROUBLE_TEST(a_gpu_that_fails_all_is_given_up_after_half_a_minute),
                 TROUBLE_TEST(memory_on_a_gpu_that_fails_all_stays_there),
                 TROUBLE_TEST(memory_that_the_driver_keeps_is_released_later),
+                TROUBLE_TEST(memory_that_the_driver_keeps_forgets_the_programs_handle),
                 TROUBLE_TEST(a_failed_wait_goes_on_until_the_copies_have_ended),
                 TROUBLE_TEST(leaving_memory_stays_if_its_context_ends_amid_failures),
                 TROUBLE_TEST(an_eviction_without_a_window_is_tried_ever_more_seldom),
