@@ -79,7 +79,8 @@ static bool fails(const char *name)
         if (driver.unlocked && atomic_load(&core_lock.word) != 0)
                 fail_msg("%s with the lock held", name);
         driver.calls++;
-        if (!driver.dead && driver.calls != driver.fail_at)
+        if (!driver.dead && (!driver.fail_at || driver.calls < driver.fail_at ||
+                             driver.calls > driver.fail_at + driver.more))
                 return false;
         driver.failed = name;
         return true;
@@ -196,6 +197,8 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
                 return driver.error;
         assert_non_null(m);
         assert_true(at >= ADDRESSES && bytes <= m->bytes && offset == 0);
+        if (driver.ends_fail && place_of(at))
+                return CUDA_ERROR_INVALID_VALUE;
         for (uint64_t i = 0; i < bytes; i += PAGE)
                 assert_null(place_of(at + i));
         for (unsigned i = 0; i < MAPPINGS; i++)
@@ -234,7 +237,8 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
 
         if (end_fails("cuMemUnmap"))
                 return driver.error;
-        assert_non_null(p);
+        if (!p) /* the library tries this after each failed map */
+                return CUDA_ERROR_INVALID_VALUE;
         assert_true(p->at == at && p->bytes == bytes);
         p->memory->mapped--;
         memory_drop(p->memory);

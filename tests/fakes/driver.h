@@ -18,10 +18,12 @@ struct driver {
         unsigned device; /* device that performs the copies */
         bool unlocked;   /* fails the test if a call comes with core_lock held */
         bool no_numa;    /* host memory cannot be created on a chosen node */
-        bool ends_fail;  /* cuMemUnmap and cuMemRelease may fail, too */
+        bool ends_fail;  /* cuMemUnmap and cuMemRelease may fail, too, and what failed is in the way
+                          */
 
         unsigned calls;   /* number of calls so far that a test could fail */
         unsigned fail_at; /* number of the call to fail; 0: none */
+        unsigned more;    /* calls after it that fail, too */
         CUresult error;   /* result of that call */
         const char *failed;
         bool dead; /* a context has failed; every call for it fails */

@@ -327,6 +327,23 @@ static void a_call_that_fails_leaves_nothing_behind(void **state)
         forget_handle();
 }
 
+/* Otherwise each later map at that address would fail: the memory would never come back. */
+static void a_mapping_that_could_not_be_undone_goes_with_the_next_attempt(void **state)
+{
+        driver.ends_fail = true;
+        driver.more = 9; /* the unmaps that undo the map */
+        driver_fail(3, CUDA_ERROR_UNKNOWN);
+        assert_int_equal(map_own(), CUDA_ERROR_UNKNOWN);
+        assert_int_equal(driver_mappings(), 1);
+        driver.more = 0;
+        driver_fail(0, CUDA_SUCCESS);
+        assert_int_not_equal(map_own(), CUDA_SUCCESS);
+        assert_int_equal(driver_mappings(), 0);
+        assert_int_equal(map_own(), CUDA_SUCCESS);
+        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
+        assert_int_equal(driver.used, 0);
+}
+
 static void a_failed_window_leaves_no_mapping(void **state)
 {
         CUdeviceptr at = 1;
@@ -345,31 +362,71 @@ static void a_failed_window_leaves_no_mapping(void **state)
         forget_handle();
 }
 
+static CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                       unsigned long long);
+static unsigned maps_that_fail;
+static CUresult map_error;
+
+static CUresult map_fails(CUdeviceptr at, size_t bytes, size_t offset,
+                          CUmemGenericAllocationHandle name, unsigned long long flags)
+{
+        if (maps_that_fail == 0)
+                return map(at, bytes, offset, name, flags);
+        maps_that_fail--;
+        return map_error;
+}
+
 static unsigned unmaps;
 static CUresult (*unmap)(CUdeviceptr at, size_t bytes);
 
-static CUresult fail_the_last_unmap(CUdeviceptr at, size_t bytes)
+static CUresult fail_the_third_unmap(CUdeviceptr at, size_t bytes)
 {
         return ++unmaps == 3 ? CUDA_ERROR_UNKNOWN : unmap(at, bytes);
 }
 
-static void an_extent_that_one_address_keeps_stays_at_all_of_them(void **state)
+/* Takes an extent away that is mapped at three addresses: the last unmap fails, and then n maps. */
+static void unmap_while_maps_fail(unsigned n)
 {
-        make_handle();
         (void)map_for(AT, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 16 * BYTES, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         (void)map_for(AT + 32 * BYTES, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         assert_int_equal(extent_map(gpu, &extent, -EBADF), CUDA_SUCCESS);
+        map = real.cuMemMap;
         unmap = real.cuMemUnmap;
-        real.cuMemUnmap = fail_the_last_unmap;
+        real.cuMemMap = map_fails;
+        real.cuMemUnmap = fail_the_third_unmap;
+        maps_that_fail = n;
+        map_error = CUDA_ERROR_UNKNOWN;
         unmaps = 0;
         assert_int_equal(extent_unmap(gpu, &extent), CUDA_ERROR_UNKNOWN);
+        real.cuMemMap = map;
         real.cuMemUnmap = unmap;
-        assert_int_equal(driver_mappings(), 3);
-        assert_non_null(driver_word(AT + BYTES, 2));
-        assert_non_null(driver_word(AT + 17 * BYTES, 1));
-        assert_non_null(driver_word(AT + 33 * BYTES, 0));
-        assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
+}
+
+static void an_extent_that_one_address_keeps_stays_at_all_of_them(void **state)
+{
+        for (unsigned n = 0; n < 4; n++) {
+                make_handle();
+                unmap_while_maps_fail(n);
+                assert_int_equal(driver_mappings(), 3);
+                assert_non_null(driver_word(AT + BYTES, 2));
+                assert_non_null(driver_word(AT + 17 * BYTES, 1));
+                assert_non_null(driver_word(AT + 33 * BYTES, 0));
+                assert_int_equal(gpu->error, CUDA_SUCCESS);
+                assert_int_equal(extent_unmap(gpu, &extent), CUDA_SUCCESS);
+                forget_handle();
+        }
+}
+
+static void an_address_that_is_lost_ends_the_programs_work_on_its_gpu(void **state)
+{
+        make_handle();
+        unmap_while_maps_fail(1000);
+        assert_int_equal(gpu->error, CUDA_ERROR_UNKNOWN);
+        gpu->error = CUDA_SUCCESS;
+        assert_int_equal(driver_mappings(), 1);
+        (void)real.cuMemUnmap(AT + BYTES, BYTES); /* the address that kept it */
+        (void)extent_release(&extent);
         forget_handle();
 }
 
@@ -465,20 +522,6 @@ static void a_failed_exchange_keeps_the_old_memory(void **state)
         driver_fail(0, CUDA_SUCCESS);
 }
 
-static CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
-                       unsigned long long);
-static unsigned maps_that_fail;
-static CUresult map_error;
-
-static CUresult map_fails(CUdeviceptr at, size_t bytes, size_t offset,
-                          CUmemGenericAllocationHandle name, unsigned long long flags)
-{
-        if (maps_that_fail == 0)
-                return map(at, bytes, offset, name, flags);
-        maps_that_fail--;
-        return map_error;
-}
-
 /* Exchanges the extent's memory while the next n maps fail. Peer 3 came after the extent's map. */
 static CUresult exchange_while_maps_fail(unsigned n, CUresult error)
 {
@@ -553,8 +596,10 @@ int main(void)
                 EXTENT_TEST(an_extent_is_mapped_wherever_the_program_mapped_its_handle),
                 EXTENT_TEST(an_extent_that_its_gpu_cannot_write_is_copied_through_a_window),
                 EXTENT_TEST(a_call_that_fails_leaves_nothing_behind),
+                EXTENT_TEST(a_mapping_that_could_not_be_undone_goes_with_the_next_attempt),
                 EXTENT_TEST(a_failed_window_leaves_no_mapping),
                 EXTENT_TEST(an_extent_that_one_address_keeps_stays_at_all_of_them),
+                EXTENT_TEST(an_address_that_is_lost_ends_the_programs_work_on_its_gpu),
                 EXTENT_TEST(replaced_memory_has_the_same_contents_and_can_be_exported),
                 EXTENT_TEST(memory_mapped_aside_replaces_an_extents_memory),
                 EXTENT_TEST(a_failed_exchange_keeps_the_old_memory),

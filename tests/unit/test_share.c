@@ -271,7 +271,7 @@ static void a_handle_that_becomes_unevictable_keeps_address_and_contents(void **
         assert_int_equal(gpu->unevictable, BYTES);
 }
 
-static void a_failure_leaves_the_handle_evictable_and_intact(void **state)
+static void check_failures(unsigned in_a_row)
 {
         CUresult r = CUDA_ERROR_UNKNOWN;
         unsigned n;
@@ -280,9 +280,11 @@ static void a_failure_leaves_the_handle_evictable_and_intact(void **state)
         write_words();
         for (n = 1; r != CUDA_SUCCESS; n++) {
                 assert_true(n < 40);
+                driver.more = in_a_row - 1;
                 driver_fail(n, CUDA_ERROR_OUT_OF_MEMORY);
                 r = fix();
                 driver_fail(0, CUDA_SUCCESS);
+                driver.more = 0;
                 assert_as_it_was();
                 assert_int_equal(driver.reservations, 2);
                 assert_int_equal(driver.streams, 0);
@@ -297,6 +299,16 @@ static void a_failure_leaves_the_handle_evictable_and_intact(void **state)
         }
         assert_true(n > 10);
         assert_unevictable();
+}
+
+static void a_failure_leaves_the_handle_evictable_and_intact(void **state)
+{
+        check_failures(1);
+}
+
+static void failures_in_a_row_leave_the_handle_evictable_and_intact(void **state)
+{
+        check_failures(3);
 }
 
 static void contents_cannot_be_copied_without_a_context(void **state)
@@ -729,6 +741,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 SHARE_TEST(a_handle_that_becomes_unevictable_keeps_address_and_contents),
                 SHARE_TEST(a_failure_leaves_the_handle_evictable_and_intact),
+                SHARE_TEST(failures_in_a_row_leave_the_handle_evictable_and_intact),
                 SHARE_TEST(contents_cannot_be_copied_without_a_context),
                 SHARE_TEST(a_handle_without_contents_becomes_unevictable_at_once),
                 SHARE_TEST(evicted_extents_are_restored_before_the_copy),

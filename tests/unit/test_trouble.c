@@ -82,6 +82,27 @@ static void a_call_that_fails_once_loses_nothing(void **state)
         driver.ends_fail = false;
 }
 
+static void calls_that_fail_in_a_row_lose_nothing(void **state)
+{
+        driver.ends_fail = true;
+        (void)allocate(8);
+        come_back(NSEC_PER_SEC / 10);
+        run_program();
+        for (driver.more = 1; driver.more < 4; driver.more++) {
+                unsigned n = 0;
+
+                do {
+                        driver_fail(++n, CUDA_ERROR_UNKNOWN);
+                        go_out(NSEC_PER_SEC);
+                        come_back(NSEC_PER_SEC);
+                        check_shared();
+                        run_program();
+                } while (driver.failed);
+        }
+        driver.more = 0;
+        driver.ends_fail = false;
+}
+
 static CUresult (*map)(CUdeviceptr at, size_t bytes, size_t offset,
                        CUmemGenericAllocationHandle handle, unsigned long long flags);
 
@@ -318,6 +339,7 @@ int main(void)
 #define TROUBLE_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end_moves)
         const struct CMUnitTest tests[] = {
                 TROUBLE_TEST(a_call_that_fails_once_loses_nothing),
+                TROUBLE_TEST(calls_that_fail_in_a_row_lose_nothing),
                 TROUBLE_TEST(a_gpu_that_passes_the_test_is_never_given_up),
                 TROUBLE_TEST(a_gpu_that_fails_all_is_given_up_after_half_a_minute),
                 TROUBLE_TEST(memory_on_a_gpu_that_fails_all_stays_there),

@@ -19,12 +19,14 @@
 static int make_folder_of(const char *path)
 {
         char folder[PATH_MAX];
+        const char *slash = strrchr(path, '/');
 
-        if (strlen(path) >= sizeof(folder))
+        if (!slash || slash == path)
+                return 0;
+        if ((size_t)(slash - path) >= sizeof(folder))
                 return -ENAMETOOLONG;
-        (void)strcpy(folder, path);
-        *strrchr(folder, '/') = 0;
-        return *folder ? folders_make(folder, 0755) : 0;
+        (void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+        return folders_make(folder, 0755);
 }
 
 static int copy(int from, int to)

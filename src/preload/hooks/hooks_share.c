@@ -105,7 +105,7 @@ static CUresult remap(const struct gpu *g, const struct handle *h, CUmemGenericA
                 (void)real.cuMemUnmap(m->at.address, m->at.bytes);
         for (unsigned i = 0; i < h->block->extent_count; i++)
                 if (h->block->extents[i].state == EXTENT_RESIDENT)
-                        (void)extent_place(g, &h->block->extents[i]);
+                        extent_place_back(g, &h->block->extents[i]);
         return r;
 }
 

@@ -15,9 +15,10 @@
 #include "preload/move/trouble.h"
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
+#include "preload/state/poison.h"
 #include "preload/state/virtual.h"
 
-#define BACK_TRIES 9u /* in about a quarter of a second */
+#define TRIES_MAX 9u /* in about half a second */
 
 bool extent_may_leave(const struct gpu *g, const struct extent *e)
 {
@@ -91,6 +92,27 @@ CUresult extent_release(const struct extent *e)
         return r;
 }
 
+/* True if a call that nobody would make again is to be made once more after n failures. */
+static bool is_tried_again(CUresult r, unsigned n)
+{
+        const struct timespec nap = {.tv_nsec = (long)(NSEC_PER_MSEC << n)};
+
+        if (r == CUDA_SUCCESS || poison_sticks(r) || n >= TRIES_MAX)
+                return false;
+        if (n > 1)
+                (void)syscall(SYS_nanosleep, &nap, NULL);
+        return true;
+}
+
+/* Release memory that no attempt will use: a failed release would be a leak. */
+static void release_surely(const struct extent *e)
+{
+        CUresult r = extent_release(e);
+
+        for (unsigned n = 1; is_tried_again(r, n); n++)
+                r = extent_release(e);
+}
+
 /* Create host memory on the GPU's NUMA node. If that fails, use any host memory: the node may be
  * full, or a container may not let the driver choose the node (an invalid argument). */
 static CUresult extent_create_host(const struct gpu *g, struct extent *e)
@@ -134,20 +156,53 @@ unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX])
         return n;
 }
 
-static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdeviceptr at)
+/* Maps the memory of an extent, without access. An earlier attempt may have failed half way, and
+ * then failed to unmap: its mapping is taken away, so that the next attempt finds the address free.
+ */
+static CUresult map_memory(const struct extent *e, CUdeviceptr at)
 {
-        CUmemAccessDesc access[GPUS_MAX];
         CUresult r;
 
         freeze_watch_call("cuMemMap");
         r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
+        if (r != CUDA_SUCCESS && r != CUDA_ERROR_OUT_OF_MEMORY)
+                (void)real.cuMemUnmap(at, e->bytes);
+        return r;
+}
+
+static CUresult extent_unmap_at(const struct extent *e, CUdeviceptr at)
+{
+        CUresult r;
+
+        freeze_watch_call("cuMemUnmap");
+        r = real.cuMemUnmap(at, e->bytes);
+        if (r != CUDA_SUCCESS)
+                log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
+                          (int)r);
+        return r;
+}
+
+/* Undo a mapping: while it is there, nothing else can be mapped at this address. */
+static void unmap_surely(const struct extent *e, CUdeviceptr at)
+{
+        CUresult r = extent_unmap_at(e, at);
+
+        for (unsigned n = 1; is_tried_again(r, n); n++)
+                r = extent_unmap_at(e, at);
+}
+
+static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdeviceptr at)
+{
+        CUmemAccessDesc access[GPUS_MAX];
+        CUresult r = map_memory(e, at);
+
         if (r != CUDA_SUCCESS)
                 return r;
         freeze_watch_call("cuMemSetAccess");
         r = real.cuMemSetAccess(at, e->bytes, access,
                                 extent_access(UINT32_C(1) << g->index | e->peers, access));
         if (r != CUDA_SUCCESS)
-                (void)real.cuMemUnmap(at, e->bytes);
+                unmap_surely(e, at);
         return r;
 }
 
@@ -163,18 +218,6 @@ void extent_allow(struct extent *e, uint32_t peers)
                         (void)real.cuMemSetAccess(e->address, e->bytes, &access, 1);
         }
         e->peers = peers;
-}
-
-static CUresult extent_unmap_at(const struct extent *e, CUdeviceptr at)
-{
-        CUresult r;
-
-        freeze_watch_call("cuMemUnmap");
-        r = real.cuMemUnmap(at, e->bytes);
-        if (r != CUDA_SUCCESS)
-                log_debug("cuMemUnmap of %llu bytes: CUDA error %d", (unsigned long long)e->bytes,
-                          (int)r);
-        return r;
 }
 
 CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUdeviceptr *ret_at)
@@ -197,9 +240,8 @@ CUresult extent_open(struct gpu *g, const struct extent *e, unsigned window, CUd
 
 void extent_close(const struct extent *e, CUdeviceptr *at)
 {
-        /* Once more after a failure: the window is needed again. */
-        if (*at && *at != extent_address(e) && extent_unmap_at(e, *at) != CUDA_SUCCESS)
-                (void)extent_unmap_at(e, *at);
+        if (*at && *at != extent_address(e))
+                unmap_surely(e, *at); /* the window is needed again */
         *at = 0;
 }
 
@@ -215,30 +257,57 @@ static CUresult place_mapping(const struct extent *e, const struct mapping *m)
         CUdeviceptr at = m->at.address + e->offset;
         CUmemAccessDesc access[GPUS_MAX];
         unsigned n = mapping_access(m, access);
-        CUresult r = real.cuMemMap(at, e->bytes, 0, e->handle, 0);
+        CUresult r = map_memory(e, at);
 
         if (r != CUDA_SUCCESS || n == 0)
                 return r;
         r = real.cuMemSetAccess(at, e->bytes, access, n);
         if (r != CUDA_SUCCESS)
-                (void)extent_unmap_at(e, at);
+                unmap_surely(e, at);
         return r;
 }
 
-/* Unmaps an extent at all of its addresses before `end`, or at none if that fails. */
-static CUresult extent_unplace(const struct extent *e, const struct mapping *end)
+/* The program finds nothing at this address any more: give the GPU up before it looks. */
+static void give_up(const struct gpu *g, CUdeviceptr at, CUresult why)
+{
+        log_warning("GPU %u: the driver does not map memory of this program at %llx any more (CUDA "
+                    "error %d), so it is lost: all further work on this GPU gets that error",
+                    g->index, (unsigned long long)at, (int)why);
+        lock_acquire(&core_lock);
+        trouble_give_up(&core.gpus[g->index], why);
+        lock_release(&core_lock);
+}
+
+/* Maps an extent again at an address of the program's where it was just unmapped. */
+static void place_back(const struct gpu *g, const struct extent *e, const struct mapping *m)
+{
+        CUresult r = place_mapping(e, m);
+
+        for (unsigned n = 1; is_tried_again(r, n); n++)
+                r = place_mapping(e, m);
+        if (r != CUDA_SUCCESS)
+                give_up(g, m->at.address + e->offset, r);
+}
+
+void extent_place_back(const struct gpu *g, const struct extent *e)
+{
+        for (const struct mapping *m = extent_mappings(e); m; m = m->next)
+                place_back(g, e, m);
+}
+
+/* Unmaps an extent at all of its addresses, or at none if that fails. */
+static CUresult extent_unplace(const struct gpu *g, const struct extent *e)
 {
         CUresult r = CUDA_SUCCESS;
 
         if (e->block->kind != BLOCK_HANDLE)
                 return extent_unmap_at(e, e->address);
-        for (const struct mapping *m = extent_mappings(e); m != end && r == CUDA_SUCCESS;
-             m = m->next) {
+        for (const struct mapping *m = extent_mappings(e); m && r == CUDA_SUCCESS; m = m->next) {
                 r = extent_unmap_at(e, m->at.address + e->offset);
                 if (r == CUDA_SUCCESS)
                         continue;
                 for (const struct mapping *back = extent_mappings(e); back != m; back = back->next)
-                        (void)place_mapping(e, back);
+                        place_back(g, e, back);
         }
         return r;
 }
@@ -255,8 +324,9 @@ CUresult extent_place(const struct gpu *g, const struct extent *e)
                 if (r != CUDA_SUCCESS)
                         break;
         }
-        if (r != CUDA_SUCCESS)
-                (void)extent_unplace(e, m);
+        for (const struct mapping *done = extent_mappings(e); r != CUDA_SUCCESS && done != m;
+             done = done->next)
+                unmap_surely(e, done->at.address + e->offset);
         return r;
 }
 
@@ -269,7 +339,7 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
         e->peers = __atomic_load_n(&g->peers, __ATOMIC_RELAXED);
         r = extent_map_at(g, e, e->address);
         if (r != CUDA_SUCCESS)
-                (void)extent_release(e);
+                release_surely(e);
         return r;
 }
 
@@ -277,23 +347,12 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
  * that refuses it again and again is given up. */
 static void map_back(const struct gpu *g, const struct extent *e)
 {
-        CUresult r = CUDA_ERROR_UNKNOWN;
+        CUresult r = extent_map_at(g, e, e->address);
 
-        for (unsigned n = 0; n < BACK_TRIES && r != CUDA_SUCCESS; n++) {
-                const struct timespec nap = {.tv_nsec = (long)(NSEC_PER_MSEC << n)};
-
-                if (n > 0)
-                        (void)syscall(SYS_nanosleep, &nap, NULL);
+        for (unsigned n = 1; is_tried_again(r, n); n++)
                 r = extent_map_at(g, e, e->address);
-        }
-        if (r == CUDA_SUCCESS)
-                return;
-        log_warning("GPU %u: the driver does not map memory of this program at %llx any more (CUDA "
-                    "error %d), so it is lost: all further work on this GPU gets that error",
-                    g->index, (unsigned long long)e->address, (int)r);
-        lock_acquire(&core_lock);
-        trouble_give_up(&core.gpus[g->index], r);
-        lock_release(&core_lock);
+        if (r != CUDA_SUCCESS)
+                give_up(g, e->address, r);
 }
 
 CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other)
@@ -304,7 +363,7 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
         (void)extent_unmap_at(other, other->address);
         r = extent_unmap_at(e, e->address);
         if (r != CUDA_SUCCESS) {
-                (void)extent_release(other);
+                release_surely(other);
                 return r;
         }
         e->handle = other->handle;
@@ -312,12 +371,12 @@ CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *o
         r = extent_map_at(g, e, e->address);
         if (r == CUDA_SUCCESS) {
                 e->adopted = false;
-                (void)extent_release(&old);
+                release_surely(&old);
                 return r;
         }
         e->handle = old.handle;
         e->peers = old.peers;
-        (void)extent_release(other); /* the driver may need its room to map the old memory again */
+        release_surely(other); /* the driver may need its room to map the old memory again */
         map_back(g, e);
         return r;
 }
@@ -338,7 +397,7 @@ CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd)
         }
         r = extent_place(g, e);
         if (r != CUDA_SUCCESS)
-                (void)extent_release(e);
+                release_surely(e);
         return r;
 }
 
@@ -348,12 +407,14 @@ CUresult extent_unmap(const struct gpu *g, const struct extent *e)
 
         if (e->managed)
                 return CUDA_SUCCESS;
-        r = extent_unplace(e, NULL);
+        r = extent_unplace(g, e);
         if (r != CUDA_SUCCESS)
                 return r;
         r = extent_release(e);
-        /* Memory that cannot be mapped again is gone, whatever the driver says. */
-        return r != CUDA_SUCCESS && extent_place(g, e) == CUDA_SUCCESS ? r : CUDA_SUCCESS;
+        if (r == CUDA_SUCCESS || extent_place(g, e) == CUDA_SUCCESS)
+                return r;
+        release_surely(e); /* what cannot be mapped again is gone, whatever the driver says */
+        return CUDA_SUCCESS;
 }
 
 /* ---- a test of all that moving memory needs ---- */
@@ -428,7 +489,7 @@ static CUresult extent_swap(const struct gpu *g, struct extent *e, const struct 
                 return r;
         r = extent_map_at(g, fresh, e->address);
         if (r == CUDA_SUCCESS) {
-                (void)extent_release(&old);
+                release_surely(&old);
                 e->handle = fresh->handle;
                 e->adopted = false;
         } else {
@@ -459,7 +520,7 @@ int extent_replace(const struct gpu *g, struct extent *e)
         (void)real.cuMemAddressFree(aside, e->bytes);
 release:
         if (r != CUDA_SUCCESS)
-                (void)extent_release(&fresh);
+                release_surely(&fresh);
 relaxed:
         core_unrelax(mode);
         return r == CUDA_SUCCESS ? 0 : -ENOMEM;

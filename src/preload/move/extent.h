@@ -45,6 +45,9 @@ unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX]);
 void extent_allow(struct extent *e, uint32_t peers);
 /* Map the extent's memory, which exists already, at all addresses of the extent. */
 CUresult extent_place(const struct gpu *g, const struct extent *e);
+/* Map the memory of a handle's extent again at all addresses, at which the program has just had it.
+ * A GPU whose driver does not do so is given up. */
+void extent_place_back(const struct gpu *g, const struct extent *e);
 /* Release the memory, which is mapped nowhere any more. */
 CUresult extent_release(const struct extent *e);
 /* Release the memory of e, and give e the memory that is mapped at the address of `other`. Both
