@@ -66,7 +66,13 @@ endforeach()
 install(FILES include/sublet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES python/sublet.py DESTINATION ${SUBLET_PYTHON_DIR})
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.jsonl" PATTERN "*.svg" PATTERN "*.png" PATTERN "examples/*")
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN decisions.md EXCLUDE PATTERN "*.md" PATTERN "*.json" PATTERN "*.jsonl" PATTERN "*.svg" PATTERN "*.png" PATTERN "examples/*")
+# Sources are not installed, so the installed page of decisions does not link to them.
+install(CODE "
+  file(READ \"${CMAKE_CURRENT_SOURCE_DIR}/docs/decisions.md\" page)
+  string(REGEX REPLACE \"\\n[*][*]Code[.][*][*] [^\\n]*(\\n[^\\n]+)*\\n\" \"\" page \"\${page}\")
+  file(WRITE \"${CMAKE_BINARY_DIR}/decisions.md\" \"\${page}\")")
+install(FILES ${CMAKE_BINARY_DIR}/decisions.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 install(DIRECTORY deploy/kubernetes DESTINATION ${CMAKE_INSTALL_DOCDIR}/deploy PATTERN certificate EXCLUDE
   PATTERN .gitignore EXCLUDE)
 # Files of the repository that the installed documentation links to, with the same relative paths (tools/check_links.py).

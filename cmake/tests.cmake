@@ -11,6 +11,7 @@
 # object that the product is made of, so that each source is compiled once. If this configuration leaves out a library
 # of the test (its target does not exist), the test is left out too, with a message. A test that exits with 77 is
 # counted as skipped.
+# Why: docs/decisions.md, "Unit tests are linked with the product's objects".
 
 find_package(PkgConfig QUIET)
 if(PKG_CONFIG_FOUND)

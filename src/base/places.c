@@ -1,5 +1,6 @@
 /* places.c: owns the search for a user's own daemon. Must never trust a folder or a socket of
- * another user, and never leave a descriptor open. */
+ * another user, and never leave a descriptor open.
+ * Why: docs/decisions.md, "Programs look for a private daemon in one list of places". */
 #include "base/places.h"
 
 #include <ctype.h>

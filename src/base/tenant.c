@@ -1,5 +1,6 @@
 /* tenant.c: owns the forms and the places of the cgroups of pods and jobs. Must never count a name
- * at a place where a user could have made the cgroup. */
+ * at a place where a user could have made the cgroup.
+ * Why: docs/decisions.md, "A pod is known by its cgroup, at the kubelet's place". */
 #include "base/tenant.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* mps.c: owns the processes and directories of MPS. Must never run an MPS program with more rights
- * than its user has, nor kill a process of another user. */
+ * than its user has, nor kill a process of another user.
+ * Why: docs/decisions.md, "A server of MPS is for one user, and outlives the daemon". */
 #include "mps/mps.h"
 
 #include <dirent.h>

@@ -6,7 +6,8 @@
  *
  * A program that may wait calls mps_start(), mps_ask() and mps_stop(). A loop calls the functions
  * before them, which never wait, and handles the ends of the processes itself. Not thread-safe:
- * mps_program() keeps what it has found. All return 0 or -errno, unless said otherwise. */
+ * mps_program() keeps what it has found. All return 0 or -errno, unless said otherwise.
+ * Why: docs/decisions.md, "Two jobs that share by MPS have half of the SMs each". */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,6 @@
 /* habits.c: owns what is known of each holder: how long its bursts of work and the gaps between
- * them are, and what its hand-offs cost. Must never decide what follows from that. */
+ * them are, and what its hand-offs cost. Must never decide what follows from that.
+ * Why: docs/decisions.md, "The scheduler learns nothing of gaps from ranks that gave way". */
 #include "sched/internal.h"
 
 /* Gaps are counted in half octaves from 1 ms on. */

@@ -1,5 +1,7 @@
 /* holder.c: owns the leases: which clients form a holder, and what follows for it from each of
- * them. Must never decide who gets a lease or gives way, nor change a byte count. */
+ * them. Must never decide who gets a lease or gives way, nor change a byte count.
+ * Why: docs/decisions.md, "One lease for the whole process" and "Ranks of a job that take turns
+ * have one share of the time, and may share an exclusive card". */
 #include "sched/internal.h"
 
 /* The record with the new client's number is usually free; otherwise any free one serves. */

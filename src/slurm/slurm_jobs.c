@@ -1,5 +1,7 @@
 /* slurm_jobs.c: owns the files of jobs in the daemon's directory conf.d. Must never remove the file
- * of a job that has a step here, and never leave a file that the daemon refuses. */
+ * of a job that has a step here, and never leave a file that the daemon refuses.
+ * Why: docs/decisions.md, "Each step of a Slurm job holds a lock, and a job without locks has
+ * ended". */
 #include "slurm/slurm_jobs.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* unshared.c: owns the look at a program's file before the program runs. Must never keep the
- * program from running, nor print anything if the file gives no reason to. */
+ * program from running, nor print anything if the file gives no reason to.
+ * Why: docs/decisions.md, "The library does not watch what a shell starts". */
 #include "client/launch/unshared.h"
 
 #include <elf.h>

@@ -1,4 +1,5 @@
-/* simulator_dir.c: owns the place of the simulator's daemon. Must never make a directory. */
+/* simulator_dir.c: owns the place of the simulator's daemon. Must never make a directory.
+ * Why: docs/decisions.md, "The simulator has a directory of its own". */
 #include "client/talk/simulator_dir.h"
 
 #include <ctype.h>

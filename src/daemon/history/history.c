@@ -1,5 +1,6 @@
 /* history.c: owns what is worth a record: states of clients, and what moved of their memory. Must
- * never let one user's programs push out the records of others at once, nor decide anything. */
+ * never let one user's programs push out the records of others at once, nor decide anything.
+ * Why: docs/decisions.md, "The history is always on, and costs too little to be off". */
 #include "daemon/history/history.h"
 
 #include <stdio.h>

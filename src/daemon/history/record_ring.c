@@ -1,5 +1,6 @@
 /* record_ring.c: owns the memory of the records. Must never block, nor use a number in it as an
- * index without a bound: an earlier worker that crashed may have written anything. */
+ * index without a bound: an earlier worker that crashed may have written anything.
+ * Why: docs/decisions.md, "The history is always on, and costs too little to be off". */
 #include "daemon/history/record_ring.h"
 
 #include <stdio.h>

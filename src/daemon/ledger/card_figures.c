@@ -1,7 +1,8 @@
 /* card_figures.c: owns what NVML's figures mean for the ledger: foreign bytes, and unevictable
  * bytes of our clients. Must never report a single odd sample: a card and its processes are not
  * read at one instant, while memory moves at 50 GB/s. So the lowest of the last three samples
- * counts. */
+ * counts.
+ * Why: docs/decisions.md, "Unevictable memory of the driver is counted in two ways". */
 #include "daemon/ledger/card_figures.h"
 #include "daemon/state/client.h"
 

@@ -1,5 +1,6 @@
 /* pass.c: owns the descriptors that came with the message being handled. Must never hand memory to
- * another user, nor keep it past the event. */
+ * another user, nor keep it past the event.
+ * Why: docs/decisions.md, "Evicted memory is handed over to the next process of the same user". */
 #include "daemon/state/pass.h"
 
 #include <unistd.h>

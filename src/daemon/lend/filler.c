@@ -1,5 +1,7 @@
 /* filler.c: owns the process that fills and empties host pools. Must never wait for that process,
- * and never have more than one. */
+ * and never have more than one.
+ * Why: docs/decisions.md, "The host pool is a memfd for each process, and only the daemon fills
+ * it". */
 #include "daemon/lend/filler.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* host_pool.c: owns the memfds of the host pools, and decides whose grows next. Must never take
- * memory away from a process that lives, nor do in the loop what takes long: the filler does. */
+ * memory away from a process that lives, nor do in the loop what takes long: the filler does.
+ * Why: docs/decisions.md, "The host pool is a memfd for each process, and only the daemon fills
+ * it". */
 #include "daemon/lend/host_pool.h"
 
 #include <errno.h>

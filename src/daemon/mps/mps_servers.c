@@ -1,5 +1,6 @@
 /* mps_servers.c: owns the control daemons of MPS: who may have one, and when each starts and ends.
- * Must never wait for one, and never end one while a program may use it. */
+ * Must never wait for one, and never end one while a program may use it.
+ * Why: docs/decisions.md, "A server of MPS is for one user, and outlives the daemon". */
 #include "daemon/mps/mps_servers.h"
 
 #include <ctype.h>

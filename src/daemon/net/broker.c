@@ -1,5 +1,6 @@
 /* broker.c: owns the brokering of connections between two processes. Must never connect two
- * tenants, nor give a descriptor to a client that does not read. */
+ * tenants, nor give a descriptor to a client that does not read.
+ * Why: docs/decisions.md, "Other processes get descriptors over a brokered connection". */
 #include "daemon/net/broker.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* peer_daemons.c: owns the messages between this daemon and the others on its cards. Must never
  * believe more of a message than that a program of its sender's user waits for bytes, nor for long
- * if nobody takes them, and never take a byte for it from a client that is not idle. */
+ * if nobody takes them, and never take a byte for it from a client that is not idle.
+ * Why: docs/decisions.md, "Peer daemons do not negotiate". */
 #include "daemon/net/peer_daemons.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* control.c: owns control.sock, where people give orders: one JSON object a line, one answer a
  * line, which bytes may follow; and status.sock, where every user may give one public order
  * (base/orders.h) for each connection. Must never take another order from anybody but the daemon's
- * own user and root, outside a container and outside a pod that is not its own. */
+ * own user and root, outside a container and outside a pod that is not its own.
+ * Why: docs/decisions.md, "Orders are JSON on a socket of their own". */
 #include "daemon/orders/control.h"
 #include "daemon/state/server.h"
 

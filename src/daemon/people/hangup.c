@@ -1,5 +1,6 @@
 /* hangup.c: owns the end of connections, and descriptors that came over them uninvited. Must never
- * be the last process to close a descriptor from another user. */
+ * be the last process to close a descriptor from another user.
+ * Why: docs/decisions.md, "Descriptors from untrusted users are closed by a process that ends". */
 #include "daemon/people/hangup.h"
 
 #include <fcntl.h>

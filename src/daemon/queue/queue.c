@@ -1,5 +1,6 @@
 /* queue.c: owns the jobs that were submitted and the choice of those that start. Must never start a
- * job twice, nor beside one whose bound is not kept by prediction. */
+ * job twice, nor beside one whose bound is not kept by prediction.
+ * Why: docs/decisions.md, "A submitted job that starts alone runs outside of MPS". */
 #include "daemon/queue/queue.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* daemon_folder.c: owns the daemon's directory and everything in it. Must never use a directory
- * that other users can write to, and never remove a file unless it holds the directory's lock. */
+ * that other users can write to, and never remove a file unless it holds the directory's lock.
+ * Why: docs/decisions.md, "systemd holds the sockets of the machine's daemon". */
 #include "daemon/setup/daemon_folder.h"
 
 #include <errno.h>

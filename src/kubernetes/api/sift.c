@@ -1,5 +1,6 @@
 /* sift.c: owns what is kept of the JSON that comes. Checks only the brackets; jansson checks what
- * is kept. Must never keep more than SIFT_KEPT_MAX, whatever the server sends. */
+ * is kept. Must never keep more than SIFT_KEPT_MAX, whatever the server sends.
+ * Why: docs/decisions.md, "Answers of an API server are cut before they are parsed". */
 #include "kubernetes/api/sift.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* extender.c: owns the loop's parts: two watches, the timers, and what is served. Must never wait
- * for the API server while the scheduler waits. */
+ * for the API server while the scheduler waits.
+ * Why: docs/decisions.md, "The scheduler of Kubernetes asks, and sublet does not schedule". */
 #include "kubernetes/extender/extender.h"
 
 #include <errno.h>

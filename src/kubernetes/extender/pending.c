@@ -1,5 +1,6 @@
 /* pending.c: owns the list of pods on their way to a node. Must never wait for a pod for longer
- * than its time. */
+ * than its time.
+ * Why: docs/decisions.md, "The scheduler of Kubernetes asks, and sublet does not schedule". */
 #include "kubernetes/extender/pending.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* alone.c: owns the plugin's lock in the daemon's directory. Must never let a plugin begin that
- * does not hold it. */
+ * does not hold it.
+ * Why: docs/decisions.md, "One device plugin at a time serves a daemon". */
 #include "kubernetes/plugin/alone.h"
 
 #include <errno.h>

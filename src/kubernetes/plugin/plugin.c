@@ -1,5 +1,6 @@
 /* plugin.c: owns the loop, the devices that kubelet knows, and the methods that kubelet calls. Must
- * never wait in a method: all of kubelet's pods start one after the other. */
+ * never wait in a method: all of kubelet's pods start one after the other.
+ * Why: docs/decisions.md, "Pods are listed before a container starts". */
 #include "kubernetes/plugin/plugin.h"
 
 #include <errno.h>

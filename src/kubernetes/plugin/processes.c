@@ -1,5 +1,6 @@
 /* processes.c: owns the look into /proc. Must never trust what it reads there: names and paths
- * belong to the pods. */
+ * belong to the pods.
+ * Why: docs/decisions.md, "MPS is known by the GPUs that it has open". */
 #include "kubernetes/plugin/processes.h"
 
 #include <ctype.h>

@@ -1,5 +1,7 @@
 /* rpc.c: owns gRPC: its completion queue, the thread that takes from it, the server's socket and
- * the calls. Must never touch a call outside of the loop's thread. */
+ * the calls. Must never touch a call outside of the loop's thread.
+ * Why: docs/decisions.md, "The device plugin is one loop, and gRPC's threads end at a pipe" and
+ * "The device plugin makes its socket itself". */
 #include "kubernetes/plugin/rpc.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* requests.c: owns the paths, the bodies and the memory for them. Must never hold more than the
- * first bytes of each body and all of one, and never answer a request twice. */
+ * first bytes of each body and all of one, and never answer a request twice.
+ * Why: docs/decisions.md, "Servers of Kubernetes choose whom they serve". */
 #include "kubernetes/serve/requests.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* serve_clients.c: owns the places, and the order in which clients get them. Must never let one
- * address keep all others out. */
+ * address keep all others out.
+ * Why: docs/decisions.md, "Servers of Kubernetes choose whom they serve". */
 #include "kubernetes/serve/serve_clients.h"
 
 #include <netinet/in.h>

@@ -1,6 +1,8 @@
 /* agent.c: owns the agent's thread, the lease and the steps of a drain. Must never block longer
  * than one bounded system call while the daemon may send a message, and must never evict memory
- * that is in use. */
+ * that is in use.
+ * Why: docs/decisions.md, "A drain waits, or it fails" and "A rank that waits for another rank
+ * gives way, and comes back when the wait is over". */
 #include "preload/agent/agent.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* agent_freeze.c: owns the decision to freeze the program, to give way or because its owner has
- * paused it. Must never thaw the program: only agent_go_on() does. */
+ * paused it. Must never thaw the program: only agent_go_on() does.
+ * Why: docs/decisions.md, "A program at rest is drained, not frozen". */
 #include "preload/agent/agent_state.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* agent_start.c: owns the start of the agent, and what is told if the process may not make a system
- * call that sharing needs. Must never leave a thread or a descriptor after a failed start. */
+ * call that sharing needs. Must never leave a thread or a descriptor after a failed start.
+ * Why: docs/decisions.md, "A program that cannot be shared learns it in cuInit". */
 #include "preload/agent/agent_state.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* real.c: owns the table of the real driver's functions. Must never hold a lock while it calls the
- * loader, because a constructor that the loader runs may wait for that lock. */
+ * loader, because a constructor that the loader runs may wait for that lock.
+ * Why: docs/decisions.md, "Our `ioctl()` forwards to the function that libcuda would have
+ * called". */
 #include "preload/driver/real.h"
 
 #include <dlfcn.h>

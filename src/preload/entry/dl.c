@@ -1,5 +1,6 @@
 /* dl.c: decides where a call of dlsym() or dlopen() goes. Must work before anything is initialized,
- * in any constructor of any library, without allocating (dl_entry.S makes the jump). */
+ * in any constructor of any library, without allocating (dl_entry.S makes the jump).
+ * Why: docs/decisions.md, "`dlopen` is intercepted to take RTLD_DEEPBIND out". */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,9 @@
 /* dl_entry.S: our dlsym() and dlopen(). Each must leave by a jump, never by a call: the C library derives the
  * meaning of RTLD_NEXT, and the run path that dlopen() searches, from the return address, which has to stay the
  * caller's. dlsym_route() and dlopen_route() (dl.c) say where to. No symbol version: an unversioned definition in
- * a preloaded library satisfies references to dlsym@GLIBC_2.2.5 and dlsym@GLIBC_2.34 alike. */
+ * a preloaded library satisfies references to dlsym@GLIBC_2.2.5 and dlsym@GLIBC_2.34 alike.
+ * Why: docs/decisions.md, "`dlopen` is intercepted to take RTLD_DEEPBIND out" and "aarch64 is built
+ * from the same source". */
 #define DEEPBIND 8 /* RTLD_DEEPBIND */
 
         .text

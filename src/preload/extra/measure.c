@@ -1,5 +1,6 @@
 /* measure.c: owns the figures of this process's submissions and the file that they are in. Must
- * never make a driver call with its lock held, nor keep a program from going on. */
+ * never make a driver call with its lock held, nor keep a program from going on.
+ * Why: docs/decisions.md, "Measuring times some launches, and takes the rest from counts". */
 #include "preload/extra/measure.h"
 
 #include <errno.h>

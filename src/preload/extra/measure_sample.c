@@ -1,5 +1,6 @@
 /* measure_sample.c: owns the pairs of events and the budget. Must never record an event while
- * captures are in progress, nor hold its lock during a driver call. */
+ * captures are in progress, nor hold its lock during a driver call.
+ * Why: docs/decisions.md, "Measuring times some launches, and takes the rest from counts". */
 #include "preload/extra/measure_sample.h"
 
 #include <stdlib.h>

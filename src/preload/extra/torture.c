@@ -1,5 +1,6 @@
 /* torture.c: owns the choice of when to torture and the course of it. Must never move memory by
- * itself: drain, eviction and restore are the agent's own. */
+ * itself: drain, eviction and restore are the agent's own.
+ * Why: docs/decisions.md, "Torture uses the paths of hand-offs". */
 #include "preload/extra/torture.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* torture_left_out.c: owns the warning of a plain build when torture is asked for. Must never do
- * anything else: torture is for tests. */
+ * anything else: torture is for tests.
+ * Why: docs/decisions.md, "Torture is left out of plain builds". */
 #include "preload/extra/torture.h"
 
 #include "base/log.h"

@@ -1,5 +1,6 @@
 /* freeze.c: owns the decision to freeze the program, and the state: is it frozen? Must never thaw
- * the program while any of its memory is evicted; only the agent knows when all of it is back. */
+ * the program while any of its memory is evicted; only the agent knows when all of it is back.
+ * Why: docs/decisions.md, "A call that failed while frozen is made once more". */
 #include "preload/freeze/freeze.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* mover.c: owns the second context. Must never touch a stream or an event of the program. */
+/* mover.c: owns the second context. Must never touch a stream or an event of the program.
+ * Why: docs/decisions.md, "The mover is a second context of the process". */
 #include "preload/freeze/mover.h"
 
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* arena.c: owns the pinned host memory. Must never hand out memory that was not touched: if the
- * host runs out of memory, the failure has to come before anything is moved. */
+ * host runs out of memory, the failure has to come before anything is moved.
+ * Why: docs/decisions.md, "Threads make host memory for evictions, and one at a time pins it" and
+ * "Programs that evict together share the host's margin". */
 #include "preload/heap/arena.h"
 
 #include <errno.h>

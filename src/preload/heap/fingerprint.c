@@ -1,5 +1,6 @@
 /* fingerprint.c: owns the keys of fingerprints, and the host's part of the arithmetic. Must never
- * let a key leave the process, nor use one key for two processes. */
+ * let a key leave the process, nor use one key for two processes.
+ * Why: docs/decisions.md, "A kernel checks whether memory has changed". */
 #include "preload/heap/fingerprint.h"
 
 #include <stdlib.h>

@@ -4,7 +4,8 @@
  * small ones. A block consists of extents of at most HEAP_EXTENT_MAX, each with one physical
  * handle. Addresses never change, but the memory behind them moves. Memory of cuMemCreate is a
  * block without an address: the program maps it where it likes (virtual.h). The heap only keeps
- * accounts: its one driver call reserves addresses. The caller of each function holds core_lock. */
+ * accounts: its one driver call reserves addresses. The caller of each function holds core_lock.
+ * Why: docs/decisions.md, "Extents are at most 128 MiB and at most a 16th of the card". */
 #pragma once
 
 #include <stdatomic.h>

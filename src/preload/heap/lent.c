@@ -1,6 +1,7 @@
 /* lent.c: owns the memfd that the daemon lends memory by. Must never touch an offset that the
  * daemon has not filled: that memory would count against the limit of the program's own container.
- */
+ * Why: docs/decisions.md, "The host pool is a memfd for each process, and only the daemon fills
+ * it". */
 #include "preload/heap/lent.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* slab.c: owns two bits for each unit of HEAP_SMALL_ALIGN bytes: "used", and "first unit of an
  * allocation". An allocation ends before the next unit that is unused or is a first unit. Some
- * bytes of its last unit may not have been requested. */
+ * bytes of its last unit may not have been requested.
+ * Why: docs/decisions.md, "Small allocations have an allocator of their own". */
 #include "preload/heap/slab.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* bounds.c: owns what each thread knows about the addresses that it has copied from and to. Must
- * never refuse a call that stays within one allocation. */
+ * never refuse a call that stays within one allocation.
+ * Why: docs/decisions.md, "Copies and fills stay within one allocation". */
 #include "preload/hooks/bounds.h"
 
 #include "base/log.h"

@@ -1,6 +1,7 @@
 /* hooks_array.c: arrays and mipmapped arrays. Only the driver knows the layout of their bytes, so
  * they cannot be moved. They are counted as unevictable, and room is requested before they are
- * made. Must never refuse an array for which the card and the daemon have room. */
+ * made. Must never refuse an array for which the card and the daemon have room.
+ * Why: docs/decisions.md, "Unevictable memory of the driver is counted in two ways". */
 #include <stdbool.h>
 
 #include "base/macros.h"

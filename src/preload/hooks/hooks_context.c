@@ -1,5 +1,7 @@
 /* hooks_context.c: contexts, streams and captures, which a drain has to know, and all objects that
- * end with a context. */
+ * end with a context.
+ * Why: docs/decisions.md, "A green context is a context without memory" and "A reset does not touch
+ * the count of retains". */
 #include <stdbool.h>
 
 #include "base/log.h"

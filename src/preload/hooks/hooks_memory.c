@@ -1,5 +1,7 @@
 /* hooks_memory.c: the calls by which a program allocates, frees and asks about memory. Must never
- * grant more than the daemon has promised, nor release memory that submitted work may still use. */
+ * grant more than the daemon has promised, nor release memory that submitted work may still use.
+ * Why: docs/decisions.md, "`cuMemFree` waits by one event of the whole context" and "Without a
+ * daemon from the start, memory comes at once or not at all". */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>

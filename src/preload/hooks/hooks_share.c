@@ -1,5 +1,6 @@
 /* hooks_share.c: memory of the program's own handles that is exported, or bound to other objects.
- * Must never hand out memory that we would move later. */
+ * Must never hand out memory that we would move later.
+ * Why: docs/decisions.md, "Exporting makes memory unevictable". */
 #include "preload/hooks/hooks_virtual.h"
 
 #include "base/macros.h"

@@ -1,5 +1,6 @@
 /* hooks_virtual.c: the calls by which a program reserves addresses and creates memory for them
- * itself. Must never pass one of our handle names to the driver, which takes it for a pointer. */
+ * itself. Must never pass one of our handle names to the driver, which takes it for a pointer.
+ * Why: docs/decisions.md, "A program's own handles are blocks of the heap". */
 #include "preload/hooks/hooks_virtual.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* managed.c: owns the treatment of managed memory. Must never fail an allocation that the driver
- * has granted, unless a memory cap stands: memory that cannot be counted is left to the driver. */
+ * has granted, unless a memory cap stands: memory that cannot be counted is left to the driver.
+ * Why: docs/decisions.md, "Managed memory is sent to the host when a turn ends". */
 #include "preload/hooks/managed.h"
 
 #include <errno.h>

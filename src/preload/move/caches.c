@@ -1,6 +1,7 @@
 /* caches.c: owns the thread that calls into Python, and how long an eviction waits for it. That
  * thread must never hold a lock of ours while it calls, nor call when no eviction waits for it. A
- * call that did not return in time must never delay a second hand-off. */
+ * call that did not return in time must never delay a second hand-off.
+ * Why: docs/decisions.md, "PyTorch empties its own cache". */
 #include "preload/move/caches.h"
 
 #include <stdlib.h>

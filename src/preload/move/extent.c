@@ -1,5 +1,6 @@
 /* extent.c: owns the driver calls that put memory behind one extent and take it away. Must never
- * hold core_lock: these calls may take long. */
+ * hold core_lock: these calls may take long.
+ * Why: docs/decisions.md, "Evicted memory is handed over to the next process of the same user". */
 #include "preload/move/extent.h"
 
 #include <errno.h>

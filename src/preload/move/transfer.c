@@ -1,6 +1,7 @@
 /* transfer.c: owns the streams and the transfers in flight, from the first driver call to the
  * figures at the end. Must never release memory before its contents are safe, nor hold core_lock in
- * a call that may take long. */
+ * a call that may take long.
+ * Why: docs/decisions.md, "Managed memory is sent to the host when a turn ends". */
 #include "preload/move/swap_state.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* trouble.c: owns the decision when a driver call of ours is tried again, and when a GPU is given
- * up. Must never give up a GPU that still does what moving memory needs. */
+ * up. Must never give up a GPU that still does what moving memory needs.
+ * Why: docs/decisions.md, "A failed driver call of our own is made again, and a GPU is given up
+ * only after a test". */
 #include "preload/move/trouble.h"
 
 #include <sys/syscall.h>

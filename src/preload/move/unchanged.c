@@ -1,6 +1,7 @@
 /* unchanged.c: owns the kernel, the stream and the answers with which the GPU is asked about
  * extents. Must never make a hand-off slower: the kernel is loaded only once a process has moved
- * enough memory, and is not used while the GPU answers slowly. */
+ * enough memory, and is not used while the GPU answers slowly.
+ * Why: docs/decisions.md, "A kernel checks whether memory has changed". */
 #include "preload/move/unchanged.h"
 
 #include <stddef.h>

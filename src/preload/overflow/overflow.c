@@ -1,5 +1,7 @@
 /* overflow.c: owns the choice which buffers lie on the card and which on the host. Must never move
- * a buffer while work is in flight, nor take host memory that was not promised. */
+ * a buffer while work is in flight, nor take host memory that was not promised.
+ * Why: docs/decisions.md, "A part of the card is kept for small allocations" and "Memory beyond the
+ * card is mapped, not faulted in". */
 #include "preload/overflow/overflow.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* trial.c: owns the order of the samples and their evaluation. Must never rank by a single sample
- * if there are more. */
+ * if there are more.
+ * Why: docs/decisions.md, "A profile finds the busy buffers by trying". */
 #include "preload/overflow/trial.h"
 
 #include <stdlib.h>

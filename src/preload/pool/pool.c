@@ -1,5 +1,6 @@
 /* pool.c: owns the pools and their memory: allocations, frees, and what goes back to the card. Must
- * never hand out memory that a stream may still use. */
+ * never hand out memory that a stream may still use.
+ * Why: docs/decisions.md, "The driver's pool object stands for a pool of ours". */
 #include "preload/pool/pool_state.h"
 
 #include <stdlib.h>

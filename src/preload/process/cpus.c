@@ -1,5 +1,6 @@
 /* cpus.c: owns the record of the CPUs that the process began with. Must never change a thread of
- * the program. */
+ * the program.
+ * Why: docs/decisions.md, "The agent runs where the process may run". */
 #include "preload/process/cpus.h"
 
 #include <sched.h>

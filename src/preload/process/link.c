@@ -1,5 +1,6 @@
 /* link.c: owns the search for the daemon, and its start. Must never leave the program a child that
- * it could wait for, or a signal. */
+ * it could wait for, or a signal.
+ * Why: docs/decisions.md, "The library starts the private daemon". */
 #include "preload/process/link.h"
 
 #include <dlfcn.h>

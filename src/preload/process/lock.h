@@ -2,7 +2,8 @@
  *
  * The library may not use the mutexes of libpthread: their symbol versions differ between old and
  * new C libraries, and it must load into both. A bell is rung when something has changed; waiting
- * threads then check their condition again under the lock. */
+ * threads then check their condition again under the lock.
+ * Why: docs/decisions.md, "The library has its own locks, on futexes". */
 #pragma once
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* way.c: owns the question for an MPS server, and the variables that lead there. Must never change
- * an array of the environment, because another thread may be reading it: it makes a new one. */
+ * an array of the environment, because another thread may be reading it: it makes a new one.
+ * Why: docs/decisions.md, "The library asks for MPS on a connection of its own". */
 #include "preload/process/way.h"
 
 #include <errno.h>

@@ -1,6 +1,8 @@
 /* rm.c: owns the process's ledger of channels, and the RM control that takes them off the GPU. Must
  * never call libcuda, because it may run in the middle of a libcuda call, nor thaw the program
- * except in rm_thaw(). */
+ * except in rm_thaw().
+ * Why: docs/decisions.md, "Our `ioctl()` forwards to the function that libcuda would have
+ * called". */
 #include "preload/rm/rm.h"
 
 #include <errno.h>

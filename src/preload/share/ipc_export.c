@@ -1,7 +1,8 @@
 /* ipc_export.c: owns the handles of this process's memory, the processes that have that memory
  * open, and which of them is charged for it when we free it. Must never give out a descriptor of
  * memory that is not exported, nor give one to a process that does not know the allocation's
- * secret. */
+ * secret.
+ * Why: docs/decisions.md, "Exporting makes memory unevictable" and "CUDA IPC needs a daemon". */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* ipc_link.c: owns the connections to other processes of this user: how they are made, the messages
  * that arrive on them, and their end. Must never wait for the other side, except in a thread of the
- * program that called for memory of another process. */
+ * program that called for memory of another process.
+ * Why: docs/decisions.md, "Other processes get descriptors over a brokered connection". */
 #include "preload/share/ipc_state.h"
 
 #include <errno.h>

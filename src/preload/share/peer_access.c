@@ -1,5 +1,6 @@
 /* peer_access.c: owns the sets of GPUs for which the heap's memory is mapped. Must never touch an
- * extent that another thread has marked busy. */
+ * extent that another thread has marked busy.
+ * Why: docs/decisions.md, "The heap is mapped for all GPUs of a process". */
 #include "preload/share/peer_access.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* core.c: owns the process-wide state, its set-up, and what happens at fork. */
+/* core.c: owns the process-wide state, its set-up, and what happens at fork.
+ * Why: docs/decisions.md, "At exit nothing comes back". */
 #include "preload/state/core.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* home.c: owns the test of whether managed memory leaves the card when it is sent to the host. Must
- * never mistake other processes' changes for an answer, nor use more memory than is free. */
+ * never mistake other processes' changes for an answer, nor use more memory than is free.
+ * Why: docs/decisions.md, "Managed memory makes room only where a test has shown it". */
 #include "preload/state/home.h"
 
 #include "base/clock.h"

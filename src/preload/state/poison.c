@@ -1,5 +1,7 @@
 /* poison.c: owns the list of errors that end a GPU for this process, and the record of the first
- * one. */
+ * one.
+ * Why: docs/decisions.md, "A failed driver call of our own is made again, and a GPU is given up
+ * only after a test" and "A failed context is noticed, not looked for". */
 #include "preload/state/poison.h"
 
 #include "base/log.h"

@@ -1,5 +1,6 @@
 /* virtual.c: owns the record of the program's own reservations, handles and mappings. Must never
- * call the driver, nor give two objects one name. */
+ * call the driver, nor give two objects one name.
+ * Why: docs/decisions.md, "A program's own handles are blocks of the heap". */
 #include "preload/state/virtual.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* gate.c: owns the gate's state and the threads' marks. Must never hold core_lock across a driver
- * call that submits. */
+ * call that submits.
+ * Why: docs/decisions.md, "The gate works without membarrier" and "aarch64 is built from the same
+ * source". */
 #include "preload/stream/gate.h"
 
 #include <linux/membarrier.h>

@@ -1,6 +1,7 @@
 /* interrupt.c: owns the count of SIGINTs, and the check whether Python would act on one. Must never
  * keep a signal from the handler that it is for, nor take the interpreter's lock when no signal
- * came. */
+ * came.
+ * Why: docs/decisions.md, "Ctrl-C in Python ends a wait with an error". */
 #include "preload/stream/interrupt.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* quiesce.c: owns the lists of contexts, streams and captures. Must never touch a capturing stream
- * except by cuStreamIsCapturing. */
+ * except by cuStreamIsCapturing.
+ * Why: docs/decisions.md, "A drain polls the streams and adds nothing to them", "During a capture,
+ * no stream is queried" and "`cuMemFree` waits by one event of the whole context". */
 #include "preload/stream/quiesce.h"
 
 #include <errno.h>

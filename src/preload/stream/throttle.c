@@ -1,6 +1,7 @@
 /* throttle.c: owns the marks in the streams, which are events behind groups of submissions. Must
  * never hold its lock across a driver call that may block, nor keep a thread waiting longer than
- * the patience without progress. */
+ * the patience without progress.
+ * Why: docs/decisions.md, "The throttle measures groups of submissions". */
 #include "preload/stream/throttle.h"
 
 #include <time.h>

@@ -1,5 +1,6 @@
 /* make.c: owns how communicators are made: the ranks meet, see which of them share a card, and make
- * rings or ask the real NCCL. */
+ * rings or ask the real NCCL.
+ * Why: docs/decisions.md, "Ranks on several GPUs use rings in host memory". */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /* device_runtime.c: owns what the CUDA runtime library tells of devices, for programs that load it
  * as a shared library. All devices of a card have the card's context; which of them a thread has
- * chosen is known here. */
+ * chosen is known here.
+ * Why: docs/decisions.md, "Ranks have their devices in the runtime library". */
 #include <stdio.h>
 #include <string.h>
 

@@ -5,6 +5,7 @@
 // A thread reads all its sources before it writes, because `out` may be one of them. Compilers for
 // compute capability 5.0 have no instructions for bfloat16 and fp8, so integer arithmetic converts
 // these.
+// Why: docs/decisions.md, "One kernel of a type has all operations".
 
 #include "reduce_shared.h"
 

@@ -1,5 +1,6 @@
 /* ring.c: owns the rings, the flags and the list of both. Must never export memory other than a
- * ring. */
+ * ring.
+ * Why: docs/decisions.md, "Ranks on several GPUs use rings in host memory". */
 #include "ranks/ring/ring.h"
 
 #include <errno.h>
