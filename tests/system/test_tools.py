@@ -298,6 +298,68 @@ def test_a_source_that_breaks_a_rule_is_named(tmp_path, path, text):
     assert path in done.stdout
 
 
+PAGE = """# Decisions
+
+## One lease
+
+**Why.** Two would wait.
+
+**Code.** [a.c](../src/a.c), [b.def](../src/b.def)
+
+# Memory
+
+## `free` waits
+
+**Code.** [a.c](../src/a.c)
+"""
+HEAD_A = """/* a.c: owns a.
+ * Why: docs/decisions.md, "One
+ * lease" and "`free` waits". */
+"""
+HEAD_B = '# b.def: owns b.\n# Why: docs/decisions.md, "One lease".\n'
+
+
+@pytest.fixture
+def decisions(tmp_path):
+    source(tmp_path, "docs/decisions.md", PAGE)
+    source(tmp_path, "src/a.c", HEAD_A)
+    source(tmp_path, "src/b.def", HEAD_B)
+    return tmp_path
+
+
+def test_decisions_and_sources_that_name_each_other_pass(decisions):
+    done = tool("check_links.py", decisions)
+    assert (done.returncode, done.stdout) == (0, "links: 6 lead somewhere\n"), done.stdout
+
+
+@pytest.mark.parametrize("path, text, found", [
+    ("src/a.c", HEAD_A.replace("waits", "hurries"), [
+        'src/a.c: "`free` hurries": docs/decisions.md has no such section',
+        'docs/decisions.md: "`free` waits": the head comment of src/a.c does not name this section']),
+    ("src/b.def", "# b.def: owns b.\n",
+     ['docs/decisions.md: "One lease": the head comment of src/b.def does not name this section']),
+    ("src/c.c", '/* c.c: owns c.\n * Why: docs/decisions.md, "One lease". */\n',
+     ['src/c.c: "One lease": the section does not link to this file']),
+    ("src/c.c", '/* c.c: owns c. */\nint c;\n/* Why: docs/decisions.md, "One lease". */\n',
+     ['src/c.c: its head comment does not end with Why: docs/decisions.md, "..." alone']),
+    ("src/c.c", '/* c.c: owns c.\n * Why: docs/decisions.md, One lease. */\n',
+     ['src/c.c: its head comment does not end with Why: docs/decisions.md, "..." alone']),
+    ("docs/decisions.md", PAGE.replace(", [b.def](../src/b.def)", ""),
+     ['src/b.def: "One lease": the section does not link to this file']),
+], ids=["other heading", "no name", "other file", "not at the head", "other form", "no link"])
+def test_a_decision_or_a_source_that_the_other_does_not_name_is_found(decisions, path, text, found):
+    source(decisions, path, text)
+    done = tool("check_links.py", decisions)
+    assert (done.returncode, done.stdout.splitlines()) == (1, found)
+
+
+def test_a_decisions_link_to_a_source_that_is_gone_is_found(decisions):
+    (decisions / "src/b.def").unlink()
+    done = tool("check_links.py", decisions)
+    assert done.returncode == 1
+    assert "docs/decisions.md: ../src/b.def: no such file" in done.stdout
+
+
 def test_dev_lists_its_commands_and_refuses_others():
     dev = os.path.join(ROOT, "dev")
     alone = subprocess.run([dev], stdout=subprocess.PIPE, text=True, timeout=20)
