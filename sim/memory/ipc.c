@@ -38,28 +38,35 @@ int ipc_open(const struct ipc_handle *h)
 
 /* ---- memory ---- */
 
+static struct physical *find_of_block(uint64_t ptr)
+{
+        struct block *b = memory_block(ptr);
+
+        return b && b->kind == BLOCK_DEVICE ? b->range->physical : NULL;
+}
+
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr ptr)
 {
         CUresult r = api_enter(__func__, API_CONTEXT, NULL);
         struct ipc_handle h = {.kind = IPC_MEMORY, .pid = (int32_t)getpid()};
-        struct block *b;
+        struct physical *p;
+        int shared;
 
         if (r != CUDA_SUCCESS)
                 return r;
         if (!ret_handle)
                 return CUDA_ERROR_INVALID_VALUE;
-        space_lock();
-        b = memory_block(ptr);
-        if (!b || b->kind != BLOCK_DEVICE) {
-                r = CUDA_ERROR_INVALID_VALUE;
-        } else if (physical_share(b->range->physical) < 0) {
-                r = CUDA_ERROR_OUT_OF_MEMORY;
+        shared = space_share(find_of_block, ptr, &p);
+        if (shared < 0) {
+                r = p ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
         } else {
-                h.fd = b->range->physical->fd;
+                const struct block *b = memory_block(ptr);
+
+                h.fd = p->fd;
                 h.inode = ipc_inode(h.fd);
                 h.offset = b->span.start - b->range->span.start;
                 h.bytes = b->span.bytes;
-                h.all = b->range->physical->bytes;
+                h.all = p->bytes;
                 memcpy(ret_handle, &h, sizeof(h));
         }
         space_unlock();
@@ -199,12 +206,27 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 
 #define HOST_PAGE 4096u
 
+static struct physical *find_of_range(uint64_t ptr)
+{
+        struct range *range = space_range(ptr);
+
+        return range ? range->physical : NULL;
+}
+
+/* True if the range in which ptr lies has so many bytes from there on. */
+static bool reaches(CUdeviceptr ptr, uint64_t bytes)
+{
+        struct range *range = space_range(ptr);
+
+        return bytes <= range->span.bytes - (ptr - range->span.start);
+}
+
 /* Returns a file that keeps the memory alive, like a dma-buf. No simulated device can use it. */
 EXPORT CUresult cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr, size_t bytes,
                                               CUmemRangeHandleType type, unsigned long long flags)
 {
         CUresult r = api_enter(__func__, API_CONTEXT, NULL);
-        struct range *range;
+        struct physical *p;
         int fd = -1;
 
         if (r != CUDA_SUCCESS)
@@ -214,11 +236,8 @@ EXPORT CUresult cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr ptr,
                 return CUDA_ERROR_INVALID_VALUE;
         if (flags)
                 return CUDA_ERROR_NOT_SUPPORTED;
-        space_lock();
-        range = space_range(ptr);
-        if (range && range->physical && bytes <= range->span.bytes - (ptr - range->span.start) &&
-            physical_share(range->physical) == 0)
-                fd = physical_export(range->physical);
+        if (space_share(find_of_range, ptr, &p) == 0 && reaches(ptr, bytes))
+                fd = physical_export(p);
         space_unlock();
         if (fd < 0)
                 return CUDA_ERROR_INVALID_VALUE;

@@ -7,38 +7,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "sim/call/objects.h"
 #include "sim/space/space.h"
 
-/* After this time memory is shared even if work still uses it. */
-#define SHARE_PATIENCE_NS (2 * NSEC_PER_SEC)
+static struct physical *find_exportable(uint64_t handle)
+{
+        struct physical *p = handle_find(handle);
 
-/* A program may export memory while kernels write to it. They pause until it is a file. */
+        return p && p->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? p
+                                                                                            : NULL;
+}
+
 static int export_file(CUmemGenericAllocationHandle handle)
 {
-        const uint64_t end_ns = clock_now_ns() + SHARE_PATIENCE_NS;
-        int r;
+        struct physical *p = NULL;
+        int r = space_share(find_exportable, handle, &p);
 
-        space_share_begin();
-        for (;;) {
-                struct physical *p;
-
-                space_lock();
-                p = handle_find(handle);
-                if (!p ||
-                    !(p->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
-                        r = -EINVAL;
-                else
-                        r = clock_now_ns() < end_ns ? physical_share_unused(p) : physical_share(p);
-                if (r == 0)
-                        r = physical_export(p);
-                space_unlock();
-                if (r != -EBUSY)
-                        break;
-                space_share_nap();
-        }
-        space_share_end();
+        if (r == 0)
+                r = physical_export(p);
+        space_unlock();
         return r;
 }
 

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "sim/space/managed.h"
 #include "sim/space/trace.h"
@@ -22,6 +23,8 @@
 #define REGION_MOST  (UINT64_C(16) << 40)
 #define REGION_LEAST (UINT64_C(16) << 30)
 #define SHARE_NAP_NS 100000
+/* After this time memory becomes a file even if work still uses it. */
+#define SHARE_PATIENCE_NS (2 * NSEC_PER_SEC)
 
 static struct {
         pthread_rwlock_t lock;
@@ -292,16 +295,6 @@ uint64_t space_unmappings(void)
         return atomic_load_explicit(&space.unmappings, memory_order_relaxed);
 }
 
-void space_share_begin(void)
-{
-        atomic_fetch_add(&space.sharing, 1);
-}
-
-void space_share_end(void)
-{
-        atomic_fetch_sub(&space.sharing, 1);
-}
-
 bool space_sharing(void)
 {
         return atomic_load_explicit(&space.sharing, memory_order_relaxed) > 0;
@@ -370,7 +363,8 @@ free_object:
         return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-int physical_share(struct physical *p)
+/* Turns memory into a file with the same contents, unless it is a file already. */
+static int physical_share(struct physical *p)
 {
         char name[sizeof(SHARED_NAME) + 10];
         uint8_t *aside;
@@ -411,9 +405,23 @@ static bool physical_used(const struct physical *p)
         return atomic_load(&p->pins) > 1 + p->maps; /* unmapped, but still in use */
 }
 
-int physical_share_unused(struct physical *p)
+int space_share(struct physical *(*find)(uint64_t key), uint64_t key, struct physical **ret)
 {
-        return p->fd < 0 && physical_used(p) ? -EBUSY : physical_share(p);
+        const uint64_t end_ns = clock_now_ns() + SHARE_PATIENCE_NS;
+        struct physical *p;
+
+        atomic_fetch_add(&space.sharing, 1);
+        for (;;) {
+                space_lock();
+                p = find(key);
+                if (!p || p->fd >= 0 || !physical_used(p) || clock_now_ns() >= end_ns)
+                        break;
+                space_unlock();
+                space_share_nap();
+        }
+        atomic_fetch_sub(&space.sharing, 1);
+        *ret = p;
+        return p ? physical_share(p) : -EINVAL;
 }
 
 CUresult physical_new_host(uint64_t bytes, struct physical **ret)

@@ -101,10 +101,7 @@ size_t space_range_lower(uint64_t address);
 /* Returns the number of unmappings. When it changes, a running kernel checks its ranges. */
 uint64_t space_unmappings(void);
 
-/* From space_share_begin() to space_share_end() running kernels release their memory and wait, so
- * that it can become a file. The caller holds no lock. */
-void space_share_begin(void);
-void space_share_end(void);
+/* True while memory is to become a file: running kernels then release their memory and wait. */
 bool space_sharing(void);
 /* Waits a moment: a kernel until space_sharing() is false, the sharing thread for the kernels. */
 void space_share_nap(void);
@@ -122,11 +119,11 @@ CUresult physical_new_host(uint64_t bytes, struct physical **ret);
 /* Imports memory that another process made; the caller keeps fd. The maker is charged while it
  * holds the memory. After that, a process that has imported the memory is charged. */
 CUresult physical_import(int fd, uint64_t bytes, struct physical **ret);
-/* Turns memory into a file with the same contents, unless it is a file already. Work that writes to
- * the memory meanwhile may lose its bytes. Returns 0, -errno. Needs the space lock. */
-int physical_share(struct physical *p);
-/* Does the same once no work uses the memory; -EBUSY: some does. Needs the space lock. */
-int physical_share_unused(struct physical *p);
+/* Turns the memory that find() returns into a file with the same contents, once no work uses it;
+ * after 2 s even if some does, which may lose bytes that it writes meanwhile. find() is called with
+ * the space lock, and may return NULL. 0; -EINVAL: there is no such memory; -ENOMEM. The caller
+ * holds no lock, and afterwards the space lock. */
+int space_share(struct physical *(*find)(uint64_t key), uint64_t key, struct physical **ret);
 /* Returns a descriptor of shared memory for another process, or -errno. */
 int physical_export(const struct physical *p);
 /* Drops a handle. Needs the space lock. */
