@@ -79,7 +79,9 @@ void setting_refuse(enum setting s, const char *text)
 
         if (atomic_fetch_or(&refused, bit) & bit)
                 return;
-        log_warning("%s is %s, not '%s'", settings[s].name, setting_form(s, form), text);
+        log_warning("%s is %s, not '%s': %s%s", settings[s].name, setting_form(s, form), text,
+                    *settings[s].initial ? settings[s].initial : "it has no effect",
+                    *settings[s].initial ? " applies" : "");
 }
 
 int setting_choice(enum setting s)

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,6 +74,11 @@ int shares_parse_range(const char *text, unsigned *ret_minimum, unsigned *ret_ma
         *ret_minimum = minimum;
         *ret_maximum = maximum;
         return 0;
+}
+
+bool shares_may_bound(const char *text)
+{
+        return text[strspn(text, "0123456789.%")] != '\0';
 }
 
 int shares_parse_weight(const char *text, unsigned *ret)

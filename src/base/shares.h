@@ -5,6 +5,7 @@
  * behind what the unit can hold are dropped. The parsers return 0 or -EINVAL. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define SHARES_ALL          1000u /* thousandths: all of the time; the weight 1 */
@@ -18,6 +19,9 @@ int shares_parse_percent(const char *text, unsigned least, unsigned most, unsign
 int shares_parse_part(const char *text, unsigned least, unsigned most, unsigned *ret);
 /* Parses a share of the time, "MIN:MAX", "MIN" or ":MAX", each from 0 to 1, into thousandths. */
 int shares_parse_range(const char *text, unsigned *ret_minimum, unsigned *ret_maximum);
+/* True if a share that cannot be parsed may have been meant to have a maximum: "0.2-0.8" or ":x",
+ * but not "30%" or "2", which are a number alone. */
+bool shares_may_bound(const char *text);
 /* Parses a weight from 0.01 to 100 into thousandths. */
 int shares_parse_weight(const char *text, unsigned *ret);
 /* Parses a priority from -20 to 20. */

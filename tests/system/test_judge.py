@@ -168,6 +168,11 @@ def malformed_cap(m):
     m.program(SUBLET_MEMORY_CAP="20")
 
 
+def malformed_share(m):
+    m.asking["SUBLET_SHARE"] = "0.2-0.8"
+    m.program(SUBLET_SHARE="0.2-0.8")
+
+
 def misspelt(m):
     m.asking["SUBLET_FREZE"] = "off"
     m.program(SUBLET_FREZE="off")
@@ -247,6 +252,9 @@ TABLE = {
     "A memory cap is malformed": Row(
         malformed_cap, "SUBLET_MEMORY_CAP is a size such as 20GiB, not '20'", "",
         ("SUBLET_MEMORY_CAP is a size such as 20GiB, not '20'", "correct it, or unset SUBLET_MEMORY_CAP"), 1),
+    "A maximum share is malformed": Row(
+        malformed_share, "SUBLET_SHARE is MIN:MAX such as 0.2:0.8, not '0.2-0.8'", "",
+        ("SUBLET_SHARE is MIN:MAX such as 0.2:0.8, not '0.2-0.8'", "correct it, or unset SUBLET_SHARE"), 1),
     "A variable is misspelt": Row(
         misspelt, "SUBLET_FREZE is no variable of sublet, and does nothing: did you mean SUBLET_FREEZE?", "",
         ("SUBLET_FREZE is set, and is no variable of sublet", "did you mean SUBLET_FREEZE?"), 0),

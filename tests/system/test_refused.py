@@ -114,6 +114,20 @@ def test_a_cap_that_cannot_be_read_is_not_taken_for_none(shared, cap):
     assert len(lines) == 1 and f"because SUBLET_MEMORY_CAP is a size such as 20GiB, not '{cap}': correct it" in lines[0], lines
 
 
+@pytest.mark.parametrize("share", ["0.2-0.8", ":80%", "0.8:0.2", "0.2:0.8 ", "x:0.8", "0.2:", "much"])
+def test_a_maximum_share_that_cannot_be_read_is_not_taken_for_none(shared, share):
+    answers, lines = refused(shared, "init", NOTHING_HAPPENS, SUBLET_SHARE=share)
+    assert answers["init"] == OPERATING_SYSTEM and "alloc" not in answers, answers
+    assert len(lines) == 1 and f"because SUBLET_SHARE is MIN:MAX such as 0.2:0.8, not '{share}': correct it" in lines[0], lines
+
+
+@pytest.mark.parametrize("share", ["30%", "2", "0.1.2"])
+def test_a_malformed_share_without_a_maximum_has_no_effect_and_the_program_says_so(shared, share):
+    answers, lines = refused(shared, "init", NOTHING_HAPPENS, SUBLET_SHARE=share)
+    assert set(answers.values()) == {0}, answers
+    assert len(lines) == 1 and f"SUBLET_SHARE is MIN:MAX such as 0.2:0.8, not '{share}': it has no effect" in lines[0], lines
+
+
 def test_a_cap_without_a_daemon_is_an_error(world):
     answers, lines = refused(world, "context", NOTHING_HAPPENS, SUBLET_MEMORY_CAP="16MiB")
     assert answers["init"] == 0 and answers["retain"] == OPERATING_SYSTEM and "alloc" not in answers, answers

@@ -254,7 +254,8 @@ static void an_unknown_word_is_reported_and_the_default_holds(void **state)
         (void)setenv("SUBLET_FREEZE", "Move", 1);
         freeze_setup();
         assert_int_equal(freeze_mode(), WIRE_FREEZE_MOVE);
-        assert_int_equal(times_said("SUBLET_FREEZE is off, park or move, not 'Move'"), 1);
+        assert_int_equal(times_said("SUBLET_FREEZE is off, park or move, not 'Move': move applies"),
+                         1);
 }
 
 static void with_freezing_off_there_is_no_test_and_no_freeze(void **state)

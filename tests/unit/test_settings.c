@@ -66,11 +66,12 @@ static void an_unknown_word_is_reported_once_and_the_default_holds(void **state)
 {
         assert_int_equal(setenv("SUBLET_FREEZE", "Park", 1), 0);
         assert_int_equal(setting_choice(SETTING_FREEZE), 2);
-        assert_string_equal(said, "SUBLET_FREEZE is off, park or move, not 'Park'");
+        assert_string_equal(said, "SUBLET_FREEZE is off, park or move, not 'Park': move applies");
         assert_int_equal(setting_choice(SETTING_FREEZE), 2);
         assert_int_equal(times, 1);
         setting_refuse(SETTING_KEEP, "much");
-        assert_string_equal(said, "SUBLET_KEEP is a size such as 20GiB, not 'much'");
+        assert_string_equal(said,
+                            "SUBLET_KEEP is a size such as 20GiB, not 'much': it has no effect");
         setting_refuse(SETTING_KEEP, "more");
         assert_int_equal(times, 2);
         assert_int_equal(unsetenv("SUBLET_FREEZE"), 0);

@@ -70,6 +70,19 @@ static void a_range_has_a_minimum_a_maximum_or_both(void **state)
                         fail_msg("\"%s\" was not refused", bad[i]);
 }
 
+static void a_malformed_share_that_is_more_than_a_number_may_bound(void **state)
+{
+        static const char *const may[] = {"0.2-0.8", ":x", "0.8:0.2", "0,5", " 0.5", ":", "much"};
+        static const char *const may_not[] = {"", "2", "30%", "0.1.2"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(may); i++)
+                if (!shares_may_bound(may[i]))
+                        fail_msg("\"%s\" bounds nothing", may[i]);
+        for (size_t i = 0; i < ARRAY_SIZE(may_not); i++)
+                if (shares_may_bound(may_not[i]))
+                        fail_msg("\"%s\" may bound", may_not[i]);
+}
+
 static void a_weight_is_a_number_within_bounds(void **state)
 {
         static const char *const bad[] = {"",   "0", "0.009", "100.001", "101",
@@ -135,6 +148,7 @@ int main(void)
                 cmocka_unit_test(percentages_are_read_in_thousandths),
                 cmocka_unit_test(a_part_is_a_percentage_or_a_number_up_to_1),
                 cmocka_unit_test(a_range_has_a_minimum_a_maximum_or_both),
+                cmocka_unit_test(a_malformed_share_that_is_more_than_a_number_may_bound),
                 cmocka_unit_test(a_weight_is_a_number_within_bounds),
                 cmocka_unit_test(a_priority_is_a_whole_number_within_bounds),
                 cmocka_unit_test(what_is_written_has_no_zeroes_at_its_end_and_is_read_again),

@@ -16,8 +16,9 @@
 #include "base/macros.h"
 #include "base/owner.h"
 #include "base/places.h"
-#include "base/units.h"
 #include "base/settings.h"
+#include "base/shares.h"
+#include "base/units.h"
 #include "client/common/cli.h"
 #include "client/talk/control_order.h"
 #include "client/doctor/doctor_configuration.h"
@@ -659,7 +660,7 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
-/* Reports variables of ours that are misspelt or have a malformed value. Only a cap must not be
+/* Reports variables of ours that are misspelt or have a malformed value. Only a limit must not be
  * left out: programs do not start CUDA then. */
 static void look_at_variables(void)
 {
@@ -673,7 +674,7 @@ static void look_at_variables(void)
                 if (!value || value_is_good(s, value))
                         continue;
                 (void)setting_form(s, form);
-                if (s == SETTING_MEMORY_CAP)
+                if (s == SETTING_MEMORY_CAP || (s == SETTING_SHARE && shares_may_bound(value)))
                         finding_add(FAIL, "%s is %s, not '%s': programs started here get an error",
                                     settings[s].name, form, value);
                 else

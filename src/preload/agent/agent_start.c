@@ -87,20 +87,20 @@ static bool tell(const char *call, int error)
         return forbids;
 }
 
-/* A cap that cannot be read is not taken for none. True: it is malformed. */
-static bool cap_is_wrong(void)
+/* A limit that cannot be read is not taken for none. True: there is one. */
+static bool limit_is_malformed(void)
 {
         static _Atomic bool told;
         char form[SETTING_FORM_MAX];
-        uint64_t bytes;
+        const enum setting s = require_malformed();
 
-        if (require_cap(&bytes) == 0)
+        if (s == SETTING_COUNT)
                 return false;
         if (!atomic_exchange(&told, true))
                 log_error("CUDA does not start (error %d), because %s is %s, not '%s': correct it, "
                           "or unset it",
-                          CUDA_ERROR_OPERATING_SYSTEM, settings[SETTING_MEMORY_CAP].name,
-                          setting_form(SETTING_MEMORY_CAP, form), setting_text(SETTING_MEMORY_CAP));
+                          CUDA_ERROR_OPERATING_SYSTEM, settings[s].name, setting_form(s, form),
+                          setting_text(s));
         return true;
 }
 
@@ -178,10 +178,12 @@ bool agent_may_start(void)
         const char *call;
         int r;
 
-        if (atomic_load(&agent.started) || !require_sharing())
+        if (atomic_load(&agent.started))
                 return true;
-        if (cap_is_wrong())
+        if (limit_is_malformed())
                 return false;
+        if (!require_sharing())
+                return true;
         call = "eventfd";
         wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         r = wake < 0 ? -errno : try_to_talk(wake, &call);

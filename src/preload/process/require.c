@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/owner.h"
 #include "base/settings.h"
+#include "base/shares.h"
 #include "base/units.h"
 
 static _Atomic int known; /* enum owner_says */
@@ -55,4 +56,17 @@ int require_cap(uint64_t *ret_bytes)
                 return -EINVAL;
         *ret_bytes = bytes;
         return 0;
+}
+
+enum setting require_malformed(void)
+{
+        const char *share = setting_text(SETTING_SHARE);
+        unsigned minimum, maximum;
+        uint64_t bytes;
+
+        if (require_cap(&bytes) < 0)
+                return SETTING_MEMORY_CAP;
+        if (share && shares_parse_range(share, &minimum, &maximum) < 0 && shares_may_bound(share))
+                return SETTING_SHARE;
+        return SETTING_COUNT;
 }

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/settings.h"
+
 /* True if the program waits for a daemon instead of running without one. SUBLET_REQUIRE=0 does not
  * outweigh the owner's word. */
 bool require_daemon(void);
@@ -17,3 +19,6 @@ void require_nothing(void);
 const char *require_sharing(void);
 /* Reads that cap. 0, and 0 bytes: there is none; -EINVAL: it is malformed. */
 int require_cap(uint64_t *ret_bytes);
+/* Returns the setting that would limit this program but is malformed: the memory cap, or a share
+ * that may have a maximum. SETTING_COUNT: there is none. */
+enum setting require_malformed(void);
