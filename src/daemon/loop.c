@@ -320,7 +320,8 @@ static uint64_t host_budget(const struct config *c, uint64_t before)
         if (c->host_memory_bytes != UINT64_MAX)
                 return c->host_memory_bytes;
         if (host_memory_read(&m) < 0) {
-                log_warning("cannot read how much memory the machine has: none is promised");
+                log_warning("cannot read how much memory the machine has: programs are promised no "
+                            "host memory");
                 return 0;
         }
         return host_memory_budget(&m, before);

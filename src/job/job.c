@@ -278,9 +278,10 @@ static int take_job(const struct reading *r, const json_t *json, struct job *job
                                 "this is no job file: it has no sublet_job; sublet measure writes "
                                 "job files");
         if (json_integer_value(version) != JOB_VERSION)
-                return fail_job(
-                        r, "sublet_job is %lld, and this sublet reads %d; measure the job again",
-                        (long long)json_integer_value(version), JOB_VERSION);
+                return fail_job(r,
+                                "the file has version %lld (sublet_job), and this sublet reads "
+                                "version %d; measure the job again",
+                                (long long)json_integer_value(version), JOB_VERSION);
         e = take_text(r, "name", json_object_get(json, "name"), job->name, sizeof(job->name));
         if (e == 0 && !*job->name)
                 e = fail_job(r, "name is empty");

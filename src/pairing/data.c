@@ -75,10 +75,12 @@ static int take_head(struct reading *r, const json_t *json, struct data *data)
                                  "this is no data file: its first line has no sublet_pairs; sublet "
                                  "bench pairs writes data files");
         if (json_integer_value(version) != 2)
-                return fail_data(r, "sublet_pairs is %lld, and this sublet reads 2",
-                                 (long long)json_integer_value(version));
+                return fail_data(
+                        r,
+                        "the file has version %lld (sublet_pairs), and this sublet reads version 2",
+                        (long long)json_integer_value(version));
         if (!*gpu || strlen(gpu) >= sizeof(data->gpu) || !text_is_clean(gpu))
-                return fail_data(r, "gpu does not name a card");
+                return fail_data(r, "the key gpu is missing, or names no card");
         if (*data->gpu && strcmp(data->gpu, gpu) != 0)
                 return fail_data(r,
                                  "the pairs are of %s, and those of the file before of %s; train a "
@@ -110,7 +112,7 @@ static int take_job(struct reading *r, const json_t *json, struct data *data)
         int e;
 
         if (!*family || strlen(family) >= sizeof(job.family) || !text_is_clean(family))
-                return fail_data(r, "family does not name the job's family");
+                return fail_data(r, "the key family is missing, or names no family of jobs");
         (void)snprintf(job.family, sizeof(job.family), "%s", family);
         e = grow((void **)&data->jobs, data->n_jobs, &data->room_jobs, sizeof(*data->jobs),
                  DATA_JOBS_MAX);

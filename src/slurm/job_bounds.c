@@ -255,8 +255,9 @@ int bounds_read(const char *path, struct bounds_file *ret, char error[static BOU
         else if (ferror(file))
                 (void)snprintf(error, BOUNDS_ERROR_MAX, "%.200s: cannot be read", path);
         else
-                (void)snprintf(error, BOUNDS_ERROR_MAX, "%.200s:%d: not a line \"key = value\"",
-                               path, MAX(bad, 1));
+                (void)snprintf(error, BOUNDS_ERROR_MAX,
+                               "%.200s:%d: neither a line \"key = value\" nor \"[section]\"", path,
+                               MAX(bad, 1));
         (void)empty(ret);
         return -EINVAL;
 }

@@ -70,7 +70,8 @@ def test_a_pair_that_keeps_both_bounds_passes_and_another_is_explained(start, tr
     both = tools.predict(tmp_path, model, jobs[BAD[0]], jobs[BAD[1]])
     assert passed == ["c"] and min(both) < 0.5
     assert failed["b"].startswith(f"node(s) where jobs {BAD[0]} and {BAD[1]} would slow each other too much: "
-                                  f"progress {both[0]:.2f} and {both[1]:.2f} is predicted, and to keep 0.50 and 0.50 it takes ")
+                                  f"progress {both[0]:.2f} and {both[1]:.2f} is predicted, and ")
+    assert failed["b"].endswith(" is needed (bounds 0.50 and 0.50, and a margin)")
 
 
 def test_each_bound_counts_of_the_new_job_and_of_the_one_that_runs(start, trained, tmp_path):

@@ -791,7 +791,7 @@ def test_a_server_that_takes_no_events_costs_one_line(make_node, request):
         nodes.append(node)
     for node in nodes:
         await_another_look(node)
-        assert node.api.posts == 4 and node.plugin.err().count("no Event tells of pod") == 1
+        assert node.api.posts == 4 and node.plugin.err().count("cannot make an Event for pod") == 1
         assert node.plugin.err().count("runs on musl") == 4
         node.api.put(pod("next", "3a2b3c4d-0000-4000-8000-000000000004"))
         node.await_file("name = next")  # pods are read as before
@@ -811,8 +811,8 @@ def test_a_server_that_is_slow_to_take_an_event_holds_up_nothing(make_node, api)
     node.await_file(THIRD)
     assert node.kubelet.allocate(devices[:1])["code"] == 0
     assert node.kubelet.call("PreStartContainer", devices_ids=devices[:1])["code"] == 0
-    assert "no Event tells" not in node.plugin.err(), "all that is done before the request's ten seconds are over"
-    node.says("no Event tells of pod default/alpine")  # after 10 s
+    assert "cannot make an Event" not in node.plugin.err(), "all that is done before the request's ten seconds are over"
+    node.says("cannot make an Event for pod default/alpine")  # after 10 s
     # It ends while a request is under way.
     wait_for(lambda: api.posts == 2, 30, "the next request")
     node.plugin.send(signal.SIGTERM)

@@ -301,6 +301,8 @@ static void a_wrong_class_is_named_with_file_and_line(void **state)
                 {"[class a/b]\nuser = 1\n", "x.conf:2: malformed class \"a/b\""},
                 {"[class 12345678901234567890123456789012]\nuser = 1\n",
                  "x.conf:2: malformed class"},
+                {"user = 1\n", "x.conf:1: the line stands before the first section: settings"},
+                {"[class a\nuser = 1\n", "x.conf:1: neither a line \"key = value\" nor"},
                 {"[klass a]\nuser = 1\n", "x.conf:2: unknown section \"klass a\""},
                 {"[default]\nminimum = 5%\n", "x.conf:2: unknown key \"minimum\""},
                 {"[default]\nuser = 5\n", "x.conf:2: unknown key \"user\""},
@@ -358,7 +360,7 @@ static void there_is_a_limit_on_classes(void **state)
         config_free(&c);
         (void)strcpy(text + n, "[class more]\nuser = 1\n");
         assert_int_equal(read_text(&c, text, true), -EINVAL);
-        assert_non_null(strstr(error, "there may be 4096 classes"));
+        assert_non_null(strstr(error, "more than 4096 classes"));
 }
 
 /* ---- the resource file ---- */

@@ -257,7 +257,10 @@ static void a_wrong_file_is_named_with_its_first_wrong_line_and_not_applied(void
                 const char *says;
         } bad[] = {
                 {"[daemon]\nquantum = 3s\nspeed = 1\nmode = x\n", 3, "\"speed\""},
-                {"[daemon]\n\n\nquantum = 3\n", 4, "malformed quantum \"3\""},
+                {"[daemon]\n\n\nquantum = 3\n", 4,
+                 "malformed quantum \"3\": write auto, or a duration such as 250ms, 5s or 2min"},
+                {"[daemon]\nhost_memory = 90%\n", 2,
+                 "malformed size \"90%\": write a size such as 512MiB or 20GiB"},
                 {"[daemon]\nquantum\n", 2, "key = value"},
                 {"[daemon]\nquantum\nspeed = 1\n", 2, "key = value"},
                 {"quantum = 3s\n", 1, "under [daemon]"},

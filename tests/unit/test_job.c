@@ -82,8 +82,8 @@ static void a_wrong_file_is_refused_with_its_name_and_the_field(void **state)
                 {"x", "a.json: this is no JSON"},
                 {"[]", "a.json: this is no job file: it has no sublet_job; sublet measure writes "
                        "job files"},
-                {"{\"sublet_job\": 2}",
-                 "a.json: sublet_job is 2, and this sublet reads 1; measure the job again"},
+                {"{\"sublet_job\": 2}", "a.json: the file has version 2 (sublet_job), and this "
+                                        "sublet reads version 1; measure the job again"},
                 {"{\"sublet_job\": 1}", "a.json: name is no text"},
                 {"{\"sublet_job\": 1, \"name\": \"\"}", "a.json: name is empty"},
                 {"{\"sublet_job\": 1, \"name\": \"a\\u001b\"}",

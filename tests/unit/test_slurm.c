@@ -222,7 +222,7 @@ static void a_file_that_is_wrong_anywhere_gives_nobody_more(void **state)
                 {"[default]\nmemory_cap_most = 20\n", ":2: memory_cap_most \"20\""},
                 {"[default]\nalways = maybe\n", ":2: always \"maybe\""},
                 {"[plugin]\non_failure = ask\n", ":2: malformed on_failure \"ask\""},
-                {"[default]\nminimum_most = 90%\nnonsense\n", ":3: not a line"},
+                {"[default]\nminimum_most = 90%\nnonsense\n", ":3: neither a line"},
                 {"[account a ]\nmaximum = 20%\n", ":2: malformed section \"account a \""},
                 {"[account 12345678901234567890123456789012345678901]\nmaximum = 20%\n",
                  ":2: malformed section"},

@@ -56,12 +56,18 @@ static unsigned judge_gpu(int i, const struct driver_gpu *gpu)
                             units_format_size(gpu->total_bytes, a));
         }
         if (gpu->compute_mode == 3 || gpu->compute_mode == 1) {
-                finding_add(FAIL, "GPU %d is in exclusive compute mode: one process at a time", i);
+                finding_add(FAIL,
+                            "GPU %d is in exclusive compute mode: the driver lets one process at a "
+                            "time use it",
+                            i);
                 finding_remedy("sudo nvidia-smi -i %d -c DEFAULT (MPS uses this mode; sublet does "
                                "not need MPS)",
                                i);
         } else if (gpu->compute_mode == 2) {
-                finding_add(FAIL, "GPU %d is in prohibited compute mode: no process at all", i);
+                finding_add(
+                        FAIL,
+                        "GPU %d is in prohibited compute mode: the driver lets no process use it",
+                        i);
                 finding_remedy("sudo nvidia-smi -i %d -c DEFAULT", i);
         }
         return gpu->vmm != 0 && gpu->compute_mode != 2;

@@ -55,7 +55,9 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                                      ret);
         }
         if (paths_daemon_dir(target->daemon, ret, PATHS_DIR_MAX, ret_kind) < 0)
-                return cli_fail(CLI_USAGE, "the directory '%s%s' is too long for a socket",
+                return cli_fail(CLI_USAGE,
+                                "the name of the directory '%s%s' is too long for a socket: choose "
+                                "a shorter one",
                                 target->daemon ? target->daemon : ret, target->daemon ? "" : "...");
         if (*ret_kind == PATHS_PRIVATE)
                 tell_place(ret);

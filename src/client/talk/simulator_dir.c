@@ -32,6 +32,9 @@ int simulator_dir(const char *session, char ret[static PATHS_DIR_MAX])
         (void)snprintf(suffix, sizeof(suffix), "-sim%s%s", session && session[0] ? "-" : "",
                        session ? session : "");
         if (paths_private_dir(&in, suffix, ret, PATHS_DIR_MAX) < 0)
-                return cli_fail(CLI_FAILED, "the directory '%s...' is too long for a socket", ret);
+                return cli_fail(CLI_FAILED,
+                                "the name of the directory '%s...' is too long for a socket: "
+                                "choose a shorter one",
+                                ret);
         return CLI_OK;
 }

@@ -215,7 +215,8 @@ void client_check_gone(struct client *c)
                 return;
         (void)reader_ask(c->server->reader);
         if (c->gone_checks++ == 100)
-                log_warning("process %d has ended, but the card still holds memory of it",
+                log_warning("process %d has ended, but the card still holds memory of it: see "
+                            "nvidia-smi; a child of it may live",
                             (int)c->peer.pid);
         if (arm_timer(c, MIN(20000u * c->gone_checks, 1000000u)) < 0)
                 client_mark_gone(c); /* without a timer nobody would check later */

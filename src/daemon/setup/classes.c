@@ -372,8 +372,8 @@ int classes_begin(struct classes *c, const char *name, struct class **ret,
                 return 0;
         }
         if (c->n == CLASSES_MAX) {
-                (void)snprintf(error, CONFIG_ERROR_MAX, "there may be %d classes: remove some",
-                               CLASSES_MAX);
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "the files have more than %d classes: remove some", CLASSES_MAX);
                 return -E2BIG;
         }
         if (grow(&c->list, c->n, sizeof(*c->list)) < 0) {
@@ -402,8 +402,8 @@ int classes_begin_pod(struct classes *c, const char *uid, struct class_pod **ret
                 return -EINVAL;
         }
         if (c->n_pods == PODS_MAX) {
-                (void)snprintf(error, CONFIG_ERROR_MAX, "there may be %d pods: remove some",
-                               PODS_MAX);
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "the files have more than %d pods: remove some", PODS_MAX);
                 return -E2BIG;
         }
         if (grow(&c->pods, c->n_pods, sizeof(*c->pods)) < 0) {

@@ -304,6 +304,8 @@ static int fail(struct reading *r)
         return 0;
 }
 
+#define SECTIONS "settings belong under [daemon], [default], [class NAME] or [pod UID]"
+
 static int enter_section(struct reading *r, const char *section)
 {
         const char *name = section + strlen(CLASS_SECTION);
@@ -315,10 +317,12 @@ static int enter_section(struct reading *r, const char *section)
                 return classes_begin_pod(&r->config->classes, section + strlen(POD_SECTION),
                                          &r->pod, r->error);
         if (strncmp(section, CLASS_SECTION, strlen(CLASS_SECTION)) != 0) {
-                (void)snprintf(r->error, sizeof(r->error),
-                               "unknown section \"%.100s\": settings belong under [daemon], "
-                               "[default], [class NAME] or [pod UID]",
-                               section);
+                if (*section)
+                        (void)snprintf(r->error, sizeof(r->error),
+                                       "unknown section \"%.100s\": " SECTIONS, section);
+                else
+                        (void)snprintf(r->error, sizeof(r->error),
+                                       "the line stands before the first section: " SECTIONS);
                 return -EINVAL;
         }
         if (!classes_is_name(name)) {
@@ -391,8 +395,9 @@ int config_read(struct config *c, FILE *file, const char *name, char error[stati
                 (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s:%d: %.280s", name, r.error_line,
                                r.error);
         else
-                (void)snprintf(error, CONFIG_ERROR_MAX, "%.200s:%d: not a line \"key = value\"",
-                               name, MAX(bad, 1));
+                (void)snprintf(error, CONFIG_ERROR_MAX,
+                               "%.200s:%d: neither a line \"key = value\" nor \"[section]\"", name,
+                               MAX(bad, 1));
         return -EINVAL;
 }
 

@@ -125,7 +125,7 @@ void values_print_help(const struct value_key *keys, size_t n, FILE *out)
                               keys[i].fallback);
 }
 
-#define EXAMPLES  "such as 250ms, 5s or 2min, "
+#define EXAMPLES  "a duration such as 250ms, 5s or 2min, "
 #define DURATIONS EXAMPLES "from 0 to 1000h"
 #define QUANTA    EXAMPLES "from 1ms to 1h"
 
@@ -267,8 +267,8 @@ static bool format_number(const void *field, char text[static VALUE_TEXT_MAX])
         return true;
 }
 
-const struct value_kind value_number = {parse_number, format_number, "number", "from 1 to 1000000",
-                                        NULL};
+const struct value_kind value_number = {parse_number, format_number, "number",
+                                        "a number from 1 to 1000000", NULL};
 
 static bool format_percent(const void *field, char text[static VALUE_TEXT_MAX])
 {
@@ -285,11 +285,11 @@ static bool format_percent(const void *field, char text[static VALUE_TEXT_MAX])
         const struct value_kind value_percent_##suffix = {parse_percent_##suffix, format_percent, \
                                                           "share", form, NULL}
 
-PERCENT(50, 1, 500, "from 0.1% to 50%");
-PERCENT(90, 1, 900, "from 0.1% to 90%");
-PERCENT(95, 1, SHARES_MINIMA_MAX, "from 0.1% to 95%");
-PERCENT(100, 1, SHARES_ALL, "from 0.1% to 100%");
-PERCENT(from_1, SHARES_MAXIMUM_MIN, SHARES_ALL, "from 1% to 100%");
+PERCENT(50, 1, 500, "a share from 0.1% to 50%");
+PERCENT(90, 1, 900, "a share from 0.1% to 90%");
+PERCENT(95, 1, SHARES_MINIMA_MAX, "a share from 0.1% to 95%");
+PERCENT(100, 1, SHARES_ALL, "a share from 0.1% to 100%");
+PERCENT(from_1, SHARES_MAXIMUM_MIN, SHARES_ALL, "a share from 1% to 100%");
 
 static int parse_weight(void *field, const char *text)
 {
@@ -302,8 +302,8 @@ static bool format_weight(const void *field, char text[static VALUE_TEXT_MAX])
         return true;
 }
 
-const struct value_kind value_weight = {parse_weight, format_weight, "weight", "from 0.01 to 100",
-                                        NULL};
+const struct value_kind value_weight = {parse_weight, format_weight, "weight",
+                                        "a weight from 0.01 to 100", NULL};
 
 static int parse_priority(void *field, const char *text)
 {
@@ -317,7 +317,7 @@ static bool format_priority(const void *field, char text[static VALUE_TEXT_MAX])
 }
 
 const struct value_kind value_priority = {parse_priority, format_priority, "priority",
-                                          "from -20 to 20", NULL};
+                                          "a priority from -20 to 20", NULL};
 
 /* ---- answers ---- */
 

@@ -65,4 +65,4 @@ extern const struct value_kind value_percent_50, value_percent_90, value_percent
         value_percent_100;
 extern const struct value_kind value_percent_from_1; /* from 1 % to 100 % */
 
-#define VALUE_SIZES "such as 512MiB or 20GiB"
+#define VALUE_SIZES "a size such as 512MiB or 20GiB"

@@ -381,11 +381,11 @@ void jobs_why(struct jobs *j, const struct jobs_pair *pair, char ret[static JOBS
         else
                 (void)snprintf(ret, JOBS_WHY_MAX,
                                "node(s) where jobs %s and %s would slow each other too much: "
-                               "progress %.2f and %.2f is predicted, and to keep %.2f and %.2f it "
-                               "takes %.2f and %.2f",
-                               a, b, (double)f.progress[0], (double)f.progress[1], pair->bounds[0],
-                               pair->bounds[1], least_of(j, &f, pair->bounds[0]),
-                               least_of(j, &f, pair->bounds[1]));
+                               "progress %.2f and %.2f is predicted, and %.2f and %.2f is needed "
+                               "(bounds %.2f and %.2f, and a margin)",
+                               a, b, (double)f.progress[0], (double)f.progress[1],
+                               least_of(j, &f, pair->bounds[0]), least_of(j, &f, pair->bounds[1]),
+                               pair->bounds[0], pair->bounds[1]);
 }
 
 int jobs_warm(struct jobs *j)

@@ -54,7 +54,7 @@ static void drop_first(struct events *e)
 static void fail_event(struct events *e, const char *pod, unsigned status, const char *problem)
 {
         if (e->failed != (int)status)
-                log_warning("no Event tells of pod %s: %s", pod, problem);
+                log_warning("cannot make an Event for pod %s: %s", pod, problem);
         e->failed = (int)status;
 }
 

@@ -379,8 +379,8 @@ static void log_complaint(struct plugin *p, const char *sentence)
         if (say == FEW_SAY)
                 log_warning("%s", sentence);
         else if (say == FEW_SAY_LAST)
-                log_warning("more of the pods' annotations are left out or lowered; those of the "
-                            "next minute are not told here");
+                log_warning("more of the pods' annotations are left out or lowered; the log leaves "
+                            "out those of the next minute");
 }
 
 static void on_pod(const json_t *object, bool gone, void *userdata)
@@ -483,8 +483,9 @@ static void log_refusal(struct plugin *p, const char *error)
         if (say == FEW_SAY)
                 log_warning("kubelet's request is refused: %s", error);
         else if (say == FEW_SAY_LAST)
-                log_warning("more of kubelet's requests are refused; those of the next minute are "
-                            "not told here");
+                log_warning(
+                        "more of kubelet's requests are refused; the log leaves out those of the "
+                        "next minute");
 }
 
 static void serve_allocate(struct rpc_call *c, const uint8_t *request, size_t n, void *userdata)

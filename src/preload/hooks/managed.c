@@ -34,7 +34,7 @@ void managed_learn(struct gpu *g)
         g->heap.managed = can_send_home((CUdevice)g->index);
         if (!g->heap.managed)
                 log_warning("GPU %u cannot share managed memory with the processor: "
-                            "SUBLET_MEMORY=managed does not apply",
+                            "SUBLET_MEMORY=swap applies instead of managed",
                             g->index);
 }
 

@@ -99,9 +99,12 @@ static void read_file(const char *path)
         else
                 r = profile_parse(text, n, &profile.known, &bad);
         if (r == -EINVAL)
-                log_warning("%s is no profile: buffers go by priority and size", path);
+                log_warning("%s is no profile: priority and size choose the buffers that leave the "
+                            "card",
+                            path);
         else if (r == -EPROTONOSUPPORT)
-                log_warning("%s is a profile of another version: buffers go by priority and size",
+                log_warning("%s is a profile of another version: priority and size choose the "
+                            "buffers that leave the card",
                             path);
         else if (r < 0)
                 log_warning("cannot read the profile %s: %s", path, strerror(-r));
