@@ -71,8 +71,10 @@ static struct private_place *add(struct list *l, const char *dir, bool named)
         const uid_t uid = l->in->uid;
 
         for (unsigned i = 0; i < l->n; i++)
-                if (strcmp(l->places[i].dir, dir) == 0 || is_same(l->places[i].dir, dir))
+                if (strcmp(l->places[i].dir, dir) == 0 || is_same(l->places[i].dir, dir)) {
+                        l->places[i].named |= named; /* by a program that joins no other daemon */
                         return NULL;
+                }
         if (l->n == PLACES_MAX)
                 return NULL;
         l->places[l->n] = (struct private_place){

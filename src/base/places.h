@@ -29,7 +29,7 @@ struct private_place {
         char dir[PATHS_DIR_MAX];
         int error;      /* 0: a daemon answers; -ENOENT, -ECONNREFUSED: none; else: not trusted */
         int pid;        /* of the program that names the place; 0: none did */
-        bool named;     /* `pid` names it by SUBLET_DIR: nobody else joins it */
+        bool named;     /* a program names it by SUBLET_DIR, and joins no other daemon */
         bool elsewhere; /* a daemon answers there, but the folder is in another mount namespace,
                            that of `pid`: this process cannot join it */
 };

@@ -127,13 +127,24 @@ static unsigned distance(const char *a, const char *b)
         return row[n];
 }
 
+/* Returns how many letters differ. A name that leaves out the first words is close. */
+static unsigned how_far(const char *name, const char *from)
+{
+        const char *words = strchr(name, '_'); /* "_CAP" of SUBLET_CAP */
+        const size_t n = words ? strlen(words) : 0, whole = strlen(from);
+
+        if (n > 0 && whole > strlen(name) && strcmp(from + whole - n, words) == 0)
+                return 1;
+        return distance(name, from);
+}
+
 enum setting setting_closest(const char *name, unsigned *ret_distance)
 {
         unsigned best = 0;
 
-        *ret_distance = distance(name, settings[0].name);
+        *ret_distance = how_far(name, settings[0].name);
         for (unsigned s = 1; s < SETTING_COUNT; s++) {
-                const unsigned d = distance(name, settings[s].name);
+                const unsigned d = how_far(name, settings[s].name);
 
                 if (d < *ret_distance) {
                         *ret_distance = d;

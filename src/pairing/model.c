@@ -259,8 +259,9 @@ static int take_way(const json_t *json, const char *path, struct model_way *ret,
                 w.margins[i] = number_at(json, "margins", i);
         if (take_target(json, &w) < 0 || !text || w.low <= 0 || w.high < w.low || w.sum_low <= 0 ||
             w.margins[0] <= 0 || !(w.part >= 0 && w.part <= 1))
-                return fail_model(error, -EINVAL, "%s: a way lacks its trees or its calibration",
-                                  path);
+                return fail_model(
+                        error, -EINVAL,
+                        "%s: the model is incomplete: a way has no trees or no calibration", path);
         r = trees_read(text, strlen(text), FEATURES, &w.trees, why);
         if (r < 0)
                 return fail_model(error, r, "%s: %s", path, why);

@@ -58,6 +58,7 @@ SUBLET_LINES = [
     (["run", "--daemon", "/tmp/" + "d" * 200, "true"], ["ddd"]),
     (["run", "--daemon", "/no/such/dir", "true"], ["no directory", "/no/such/dir"]),
     (["env", "--daemon", "no-such-dir"], ["no directory", "no-such-dir"]),
+    (["status", "--daemon", "/no/such/dir"], ["no directory", "/no/such/dir"]),
     (["status", "--frobnicate"], ["--frobnicate"]),
     (["status", "surplus"], ["surplus"]),
     (["stop", "now"], ["now"]),
@@ -76,6 +77,14 @@ SUBLET_LINES = [
 @pytest.mark.parametrize("args,names", SUBLET_LINES, ids=[" ".join(a)[:40] for a, _ in SUBLET_LINES])
 def test_sublet_names_the_bad_argument(shared, args, names):
     one_sentence(run(shared, [SUBLET, *args]), 2, *names)
+
+
+@pytest.mark.parametrize("folder, names", [
+    ("/etc/passwd", ["is no directory", "name another one"]),
+    ("/no/such/dir", ["cannot be made (No such file or directory)", "name another one"]),
+])
+def test_a_folder_where_no_daemon_can_be_is_not_said_to_get_one(world, folder, names):
+    one_sentence(run(world, [SUBLET, "status"], SUBLET_DIR=folder), 1, folder, *names)
 
 
 DAEMON_LINES = [
@@ -113,7 +122,8 @@ CONFIGURATIONS = [
     ("[daemon]\ngrace = 5\n", ['"5"', "5s", "2"]),
     ("[default]\nmemory_cap = 20\n", ['"20"', "20GiB", "2"]),
     ("[other]\nmode = auto\n", ["other"]),
-    ("mode auto\n", ["1"]),
+    ("mode auto\n", ["1", '"[section]"']),
+    ("mode = auto\n", ["1", "before the first section", "[daemon]"]),
     ("[daemon]\nmode = sideways\n", ["sideways", "2"]),
 ]
 

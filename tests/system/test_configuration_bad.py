@@ -38,6 +38,18 @@ def configuration(world):
     return world.status()["configuration"]
 
 
+def test_a_link_to_a_file_that_is_not_there_is_a_mistake(world):
+    """The owner has put something in the place of the file of the daemon, so the defaults are not what he wants."""
+    folder = world.path("config/sublet")
+    os.makedirs(folder)
+    os.symlink("/no/such/file", os.path.join(folder, "subletd.conf"))
+    os.mkdir(world.dir, 0o700)
+    done = subprocess.run([f"{BUILD}/subletd", "--check", "--private", "--dir", world.dir], env=world.env, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=GENEROUS_S, check=False)
+    assert done.returncode == 2 and "subletd.conf: a link to a file that is not there" in done.stderr, done
+
+
+
 def capped(world):
     """A cap of 20 MiB is in force."""
     p = world.program(*BEYOND)
@@ -255,7 +267,8 @@ def test_a_private_daemon_waits_for_its_users_file_and_its_log_says_so(world):
     write(own, BAD)
     said = world.start([os.path.join(BUILD, "subletd"), "--private", "--dir", world.dir])
     assert said.wait() == 0 and f"{own}:3:" in said.err(), "the program that starts it shows the mistake"
-    assert HELD in log(world) and configuration(world)["state"] == "none"
+    wait_for(lambda: HELD in log(world), 20, "the log to say it")
+    assert configuration(world)["state"] == "none"
     p = world.program(*WITHIN)
     write(own, GOOD)
     reload_ok(world)

@@ -30,6 +30,24 @@ def test_doctor_gives_a_remedy_for_a_missing_driver(world):
     assert lines[-1].startswith("Programs cannot share a GPU here")
 
 
+def test_doctor_with_too_few_descriptors_does_not_blame_the_driver(world):
+    for limit, said in ((6, True), (64, False)):
+        done = subprocess.run(["prlimit", f"--nofile={limit}:{limit}", os.path.join(BUILD, "sublet"), "doctor"], env=world.env,
+                              stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+        first = done.stdout.splitlines()[0]
+        assert ("may have 6 files open: too few for CUDA -> ulimit -n 1024" in first) == said, done.stdout
+        assert "no NVIDIA driver" not in done.stdout and done.returncode == said, done.stdout
+
+
+@pytest.mark.parametrize("require", ["", "1"])
+def test_doctor_says_that_no_daemon_can_be_started_in_a_folder_that_cannot_be_made(world, require):
+    done = world.sublet("doctor", SUBLET_DIR=world.path("no/such"), SUBLET_REQUIRE=require)
+    first, step = done.stdout.splitlines()[0].split(" -> ")
+    assert f"no daemon can be started in {world.path('no/such')} (No such file or directory)" in first, done.stdout
+    assert first.endswith("programs wait" if require else "programs run without sharing") and "set SUBLET_DIR" in step
+    assert done.returncode == 1
+
+
 @pytest.mark.parametrize("command", [
     ["submit", "--", "true"], ["measure", "--output", "job.json", "--", "true"], ["run", "--gpu", "auto", "--", "true"],
     ["run", "--gpu", "0", "--", "true"], ["env", "--gpu", "auto"], ["bench"], ["bench", "pairs"], ["demo", "--gpu"]], ids=" ".join)

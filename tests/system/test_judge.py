@@ -68,10 +68,12 @@ class Machine(Place):
 
 
 def two_daemons(m):
+    """The first program began before its user logged in."""
+    m.served = True
+    m.filled()
     runtime = m.login(ALICE)
-    for folder in (f"{runtime}/sublet", TMP):
-        m.private(folder)
-        m.filled(SUBLET_DIR=folder)
+    m.private(f"{runtime}/sublet")
+    m.filled()
 
 
 def two_daemons_by_name(m):

@@ -131,39 +131,67 @@ def test_a_daemon_that_sublet_dir_names_is_left_to_the_programs_that_name_it(pla
     two.finish()
 
 
+def private(place, folder):
+    done = subprocess.run([*place.enter, *as_user(ALICE), os.path.join(BUILD, "subletd"), "--private", "--dir", folder],
+                          env=place.env, check=False, timeout=60)
+    assert done.returncode == 0
+
+
 def test_a_program_of_a_user_with_two_daemons_joins_the_first_and_the_advice_makes_them_one(place):
-    runtime = place.login(ALICE)
-    for folder in (f"{runtime}/sublet", f"/tmp/sublet-{ALICE}"):
-        done = subprocess.run([*place.enter, *as_user(ALICE), os.path.join(BUILD, "subletd"), "--private", "--dir", folder],
-                              env=place.env, check=False, timeout=60)
-        assert done.returncode == 0
-    one, two = (place.hold(ALICE, SUBLET_DIR=folder) for folder in (f"{runtime}/sublet", f"/tmp/sublet-{ALICE}"))
-    one.await_event("filled")
+    two = place.hold(ALICE)  # began before its user logged in
     two.await_event("filled")
+    runtime = place.login(ALICE)
+    private(place, f"{runtime}/sublet")
+    one = place.hold(ALICE)
+    one.await_event("filled")
     asked = place.say(ALICE, "status")
     assert asked.returncode == 0 and str(one.pid) in asked.stdout and str(two.pid) in asked.stdout, asked.stdout
     stop = f"sublet stop --daemon /tmp/sublet-{ALICE}"
     assert stop in asked.stderr and len(asked.stderr.splitlines()) == 1, asked.stderr
-    two.finish()
-    two = place.hold(ALICE, XDG_RUNTIME_DIR="")  # the first place that answers
-    two.await_event("filled")
-    assert place.pids(f"{runtime}/sublet") == {one.pid, two.pid}
-    # The advice of status works: the programs join the other daemon.
-    three = place.hold(ALICE, SUBLET_DIR=None)
+    three = place.hold(ALICE, XDG_RUNTIME_DIR="")  # the first place that answers
     three.await_event("filled")
+    assert place.pids(f"{runtime}/sublet") == {one.pid, three.pid}
+    # The advice of status works: the programs join the other daemon.
     assert place.say(ALICE, *stop.split()[1:]).returncode == 0
     wait_for(lambda: place.say(ALICE, "status").stderr == "", 30, "one daemon to be left")
+    wait_for(lambda: place.pids(f"{runtime}/sublet") == {one.pid, two.pid, three.pid}, 30, "all programs to be under it")
     for p in (one, two, three):
         p.finish()
+
+
+def test_a_usual_place_that_a_program_names_is_not_advised_to_be_stopped(place):
+    """The program would start another daemon there at once."""
+    runtime = place.login(ALICE)
+    one = place.hold(ALICE)
+    one.await_event("filled")
+    two = place.hold(ALICE, SUBLET_DIR=f"/tmp/sublet-{ALICE}")
+    two.await_event("filled")
+    assert place.pids(f"{runtime}/sublet") == {one.pid}
+    for command in ("status", "doctor"):
+        asked = place.say(ALICE, command)
+        said = asked.stdout + asked.stderr
+        assert "start all of your programs with the same SUBLET_DIR, or all without it" in said and "sublet stop" not in said, said
+    one.finish()
+    two.finish()
+
+
+def test_a_daemon_that_no_program_uses_any_more_is_not_reported(place):
+    """It ends by itself, after its `linger`."""
+    one = place.hold(ALICE)
+    one.await_event("filled")
+    one.finish()
+    place.system()
+    wait_for(lambda: not place.pids(f"/tmp/sublet-{ALICE}"), 20, "the program to have left")
+    for command in ("status", "doctor"):
+        asked = place.say(ALICE, command)
+        assert "two daemons" not in asked.stdout + asked.stderr, asked
 
 
 def test_programs_of_a_stopped_daemon_join_the_other_one(place):
     odd = place.odd("odd")
     one = place.hold(ALICE, XDG_RUNTIME_DIR=odd)
     one.await_event("filled")
-    done = subprocess.run([*place.enter, *as_user(ALICE), os.path.join(BUILD, "subletd"), "--private", "--dir", f"/tmp/sublet-{ALICE}"],
-                          env=place.env, check=False, timeout=60)
-    assert done.returncode == 0
+    private(place, f"/tmp/sublet-{ALICE}")
     assert place.say(ALICE, "stop", "--daemon", f"{odd}/sublet").returncode == 0
     wait_for(lambda: place.pids(f"/tmp/sublet-{ALICE}") == {one.pid}, 30, "the program to join the other daemon")
     one.finish()

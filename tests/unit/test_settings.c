@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/macros.h"
 #include "base/settings.h"
 
 static char said[256];
@@ -93,6 +94,24 @@ static void every_row_of_the_table_is_complete(void **state)
         assert_int_equal(setting_find("SUBLET_FREZE"), SETTING_COUNT);
 }
 
+static void the_closest_name_may_leave_out_first_words(void **state)
+{
+        static const struct {
+                const char *name;
+                enum setting meant;
+                unsigned away;
+        } cases[] = {{"SUBLET_CAP", SETTING_MEMORY_CAP, 1},
+                     {"SUBLET_FREZE", SETTING_FREEZE, 1},
+                     {"SUBLET_PRIORTY", SETTING_PRIORITY, 1},
+                     {"SUBLET_NEIGH", SETTING_WEIGHT, 2}};
+        unsigned away;
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                assert_int_equal(setting_closest(cases[i].name, &away), cases[i].meant);
+                assert_int_equal(away, cases[i].away);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -100,6 +119,7 @@ int main(void)
                 cmocka_unit_test(a_switch_is_on_if_it_is_1),
                 cmocka_unit_test(a_choice_is_one_of_its_words),
                 cmocka_unit_test(an_unknown_word_is_reported_once_and_the_default_holds),
+                cmocka_unit_test(the_closest_name_may_leave_out_first_words),
                 cmocka_unit_test(every_row_of_the_table_is_complete),
         };
 

@@ -29,6 +29,7 @@
 #include "client/doctor/finding.h"
 #include "client/common/part_paths.h"
 #include "client/common/value.h"
+#include "client/figures/client_words.h"
 
 const struct option_row doctor_options[] = {
         {"daemon", "DIR", "look at the daemon in DIR", options_set_text,
@@ -450,7 +451,15 @@ static const char *who_requires(void)
 static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind, bool on_demand,
                                 const char *requires)
 {
-        if (on_demand) {
+        const int missing =
+                paths_check_private(dir, getuid()) == -ENOENT ? target_can_make(dir) : 0;
+
+        if (on_demand && missing < 0) {
+                finding_add(FAIL, "no daemon can be started in %s (%s): programs %s", dir,
+                            strerror(-missing), requires ? "wait" : "run without sharing");
+                finding_remedy("set SUBLET_DIR or XDG_RUNTIME_DIR to a directory in which you may "
+                               "make one");
+        } else if (on_demand) {
                 finding_add(OK, "no daemon runs in %s; the first program starts one", dir);
         } else if (r == -EACCES) {
                 finding_add(FAIL,
@@ -500,6 +509,18 @@ static void judge_limit(const char *dir, const char *most)
         finding_remedy("take the line out of its configuration and start the daemon again");
 }
 
+/* A daemon that nobody uses any more ends soon. One that does not answer counts as used. */
+static bool has_programs(const char *dir)
+{
+        json_t *order = json_pack("{ss}", "order", "status"), *answer = NULL;
+        const int r = ask_daemon(dir, PATHS_NAMED, order, &answer);
+        const bool used = r < 0 || clients_use(answer);
+
+        json_decref(order);
+        json_decref(answer);
+        return used;
+}
+
 /* Reports the daemons of this user beside the one in dir. */
 static void look_at_others(const struct target *target, const char *dir, enum paths_kind kind)
 {
@@ -519,7 +540,7 @@ static void look_at_others(const struct target *target, const char *dir, enum pa
                                     p->pid, p->dir);
                         finding_remedy("let the machine have one daemon (sudo subletd), and mount "
                                        "its socket there: docs/install.md, Containers");
-                } else if (p->error == 0 && strcmp(p->dir, dir) != 0) {
+                } else if (p->error == 0 && strcmp(p->dir, dir) != 0 && has_programs(p->dir)) {
                         finding_add(WARN,
                                     "your programs are under two daemons: those in %s and those in "
                                     "%s take no turns, and lack each other's memory",
@@ -706,6 +727,21 @@ static const char *verdict(void)
                          "be better.";
 }
 
+#define FILES_LEAST 32 /* descriptors that a process must be allowed */
+
+/* Without descriptors the looks below would report missing files that are there. */
+static bool can_look(void)
+{
+        struct rlimit files;
+
+        if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur >= FILES_LEAST)
+                return true;
+        finding_add(FAIL, "programs started here may have %llu files open: too few for CUDA",
+                    (unsigned long long)files.rlim_cur);
+        finding_remedy("ulimit -n 1024, then sublet doctor again");
+        return false;
+}
+
 int doctor_main(const struct cli_command *self, int argc, char **argv)
 {
         char folder[PATH_MAX], library[PATH_MAX];
@@ -723,6 +759,11 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
                 return cli_parsed(r);
         if (target.session)
                 (void)setenv("SIMCUDA_SESSION", target.session, 1);
+        if (!can_look()) {
+                findings_print();
+                (void)puts(verdict());
+                return CLI_FAILED;
+        }
         (void)parts_find(PART_SIMULATOR, folder);
         simulated = target.simulated;
         gpus = look_at_driver(&simulated, folder);

@@ -138,12 +138,12 @@ void processes_look(const json_t *status, const char *folder, bool simulated)
 
         if (refused && geteuid() != 0)
                 finding_add(OK,
-                            "not looked at for programs without sublet: %u processes of other "
+                            "not looked at for programs without sublet: %u process%s of other "
                             "users; run as root",
-                            refused);
+                            refused, refused == 1 ? "" : "es");
         else if (refused)
                 finding_add(OK,
-                            "not looked at for programs without sublet: %u processes of other "
+                            "not looked at for programs without sublet: %u process%s of other "
                             "users; this root lacks CAP_SYS_PTRACE",
-                            refused);
+                            refused, refused == 1 ? "" : "es");
 }

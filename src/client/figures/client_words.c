@@ -58,6 +58,17 @@ bool client_is_paused(const json_t *client)
         return is_frozen(client) && is_frozen_for(client, "paused");
 }
 
+bool clients_use(const json_t *status)
+{
+        const json_t *gpu;
+        size_t i;
+
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
+                if (json_array_size(json_object_get(gpu, "clients")) > 0)
+                        return true;
+        return json_array_size(json_object_get(status, "jobs")) > 0;
+}
+
 const char *client_stopped(const json_t *client, char text[static STOP_TEXT_MAX])
 {
         return stop_text(stop_of_name(json_string_value(json_object_get(client, "stopped"))),

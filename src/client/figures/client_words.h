@@ -16,6 +16,8 @@ bool client_lists(const json_t *object, const char *field, const char *text);
  * the program is not there. */
 const json_t *clients_find(const json_t *status, int pid);
 
+/* True if a program is under the daemon, or a job waits there. */
+bool clients_use(const json_t *status);
 /* True if a user has paused the program and it is frozen; its state is then shown as "paused". */
 bool client_is_paused(const json_t *client);
 /* Writes how a program that is stopped goes on again, as stop_text() does. NULL: it is not

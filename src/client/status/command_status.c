@@ -16,6 +16,7 @@
 #include "client/talk/simulator_dir.h"
 #include "client/status/status_view.h"
 #include "client/figures/user_names.h"
+#include "client/figures/client_words.h"
 
 #define WATCH_NS (1 * NSEC_PER_SEC) /* between two tables of --watch */
 
@@ -125,6 +126,10 @@ static void show_others(const struct request *q)
                 json_decref(order);
                 if (r < 0)
                         continue;
+                if (!clients_use(answer)) { /* it ends soon */
+                        json_decref(answer);
+                        continue;
+                }
                 if (!q->json) {
                         users_name(answer);
                         (void)printf("\nin %s:\n", places[i].dir);

@@ -4,9 +4,12 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -46,6 +49,20 @@ static void tell_place(const char *dir)
                        named);
 }
 
+int target_can_make(const char *dir)
+{
+        char above[PATHS_DIR_MAX];
+        const char *slash = strrchr(dir, '/');
+        struct statvfs fs;
+
+        /* "/name" is below "/". */
+        (void)snprintf(above, sizeof(above), "%.*s",
+                       (int)(slash ? MAX(slash - dir, (ptrdiff_t)1) : 1), slash ? dir : ".");
+        if (access(above, W_OK | X_OK) < 0)
+                return -errno;
+        return statvfs(above, &fs) == 0 && fs.f_files > 0 && fs.f_favail == 0 ? -ENOSPC : 0;
+}
+
 int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                enum paths_kind *ret_kind)
 {
@@ -59,6 +76,9 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                                 "the name of the directory '%s%s' is too long for a socket: choose "
                                 "a shorter one",
                                 target->daemon ? target->daemon : ret, target->daemon ? "" : "...");
+        /* As sublet run says it, which starts no daemon there. */
+        if (target->daemon && access(target->daemon, F_OK) < 0 && errno == ENOENT)
+                return cli_fail(CLI_USAGE, "--daemon: there is no directory '%s'", target->daemon);
         if (*ret_kind == PATHS_PRIVATE)
                 tell_place(ret);
         return CLI_OK;
@@ -83,6 +103,16 @@ static int explain(int r, const char *dir, bool public)
         switch (r) {
         case -ENOENT:
         case -ENOTDIR:
+                if (folder == -ENOTDIR)
+                        return cli_fail(CLI_FAILED,
+                                        "no subletd is running at %s, which is no directory: name "
+                                        "another one",
+                                        dir);
+                if (folder == -ENOENT && target_can_make(dir) < 0)
+                        return cli_fail(CLI_FAILED,
+                                        "no subletd is running at %s, and the directory cannot be "
+                                        "made (%s): name another one",
+                                        dir, strerror(-target_can_make(dir)));
                 return cli_fail(CLI_FAILED,
                                 "no subletd is running at %s; that is normal until the first "
                                 "program under sublet run, which starts one",

@@ -31,6 +31,10 @@ int target_set_sim(const struct option_row *row, void *target, const char *value
 int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                enum paths_kind *ret_kind);
 
+/* 0 if this user can make the directory, in which a program would then start a daemon; else
+ * -errno. */
+int target_can_make(const char *dir);
+
 /* Takes the result of ask_daemon() and its answer. Prints a message for an error, and for an
  * answer that is one. public: the order was one that every user may give. CLI_OK or CLI_FAILED. */
 int control_answered(int r, const char *dir, bool public, json_t *answer, json_t **ret_answer);

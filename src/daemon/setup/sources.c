@@ -140,11 +140,15 @@ static int read_owners(const struct sources *s, struct texts *t,
                        char error[static CONFIG_ERROR_MAX])
 {
         char folder[CONFIG_PATH_MAX + sizeof(DROP_INS)];
+        struct stat st;
         int r;
 
         if (!s->file[0] && !s->named)
                 return 0;
         r = texts_read(t, TEXT_SETTINGS, s->file, s->shared, error);
+        /* The owner has put something there, and it is not taken for nothing. */
+        if (r == -ENOENT && lstat(s->file, &st) == 0)
+                return texts_refuse(s->file, r, "a link to a file that is not there", error);
         if (r < 0 && (r != -ENOENT || s->named))
                 return r;
         (void)snprintf(folder, sizeof(folder), "%s%s", s->file, DROP_INS);

@@ -34,8 +34,9 @@ void agent_tell_alone(const char *why)
                             "sharing; " PATHS_SYSTEM_REMEDY,
                             agent.where, why);
         else
-                log_warning("no daemon in %s (%s): this program runs without sharing", agent.where,
-                            why);
+                log_warning("no daemon in %s (%s): this program runs without sharing; `sublet "
+                            "doctor` says what to do",
+                            agent.where, why);
 }
 
 static enum notice_doing doing(void) REQUIRES(core_lock)
