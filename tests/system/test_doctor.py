@@ -39,6 +39,20 @@ def test_doctor_with_too_few_descriptors_does_not_blame_the_driver(world):
         assert "no NVIDIA driver" not in done.stdout and done.returncode == said, done.stdout
 
 
+def test_a_stopped_daemon_is_not_taken_for_none(world):
+    """What is said of a daemon that is gone would do harm: to remove its folder, or to start another one."""
+    daemon = world.start_daemon()
+    daemon.send(signal.SIGSTOP)
+    step = "`ps -C subletd -o pid,stat,user` shows T for a stopped one; `kill -CONT PID` lets it go on"
+    found = world.sublet("doctor")
+    assert found.stdout.splitlines()[0] == f"FAIL  the daemon in {world.dir} does not answer: programs wait for it -> {step}", found.stdout
+    assert "starts one" not in found.stdout and found.returncode == 1, found.stdout
+    asked = world.sublet("status")
+    assert asked.stderr == f"sublet: the subletd at {world.dir} did not answer within 5 s: {step}\n", asked.stderr
+    daemon.send(signal.SIGCONT)
+    assert world.sublet("status").returncode == 0
+
+
 @pytest.mark.parametrize("require", ["", "1"])
 def test_doctor_says_that_no_daemon_can_be_started_in_a_folder_that_cannot_be_made(world, require):
     done = world.sublet("doctor", SUBLET_DIR=world.path("no/such"), SUBLET_REQUIRE=require)

@@ -109,7 +109,7 @@ def test_a_container_with_some_of_the_gpus_gets_uuids(four):
 def test_a_gpu_that_is_not_there_is_named_beside_those_that_are(four):
     for wrong in ("4", "-1", "GPU-zz", "1x", "0,9"):
         said = refused(four, wrong)
-        assert f"'{wrong.split(',')[-1]}' names no GPU" in said
+        assert f"'{wrong.split(',')[-1]}' names no GPU; the GPUs here: 0 (" in said
         assert all(f"{n} ({uuid})" in said for n, uuid in enumerate(uuids(four)))
     assert "'GPU-' names more than one GPU" in refused(four, "GPU-")
     assert "--gpu needs auto|N|UUID" in refused(four, "")

@@ -454,7 +454,10 @@ static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind, bo
         const int missing =
                 paths_check_private(dir, getuid()) == -ENOENT ? target_can_make(dir) : 0;
 
-        if (on_demand && missing < 0) {
+        if (r == -ETIMEDOUT) {
+                finding_add(FAIL, "the daemon in %s does not answer: programs wait for it", dir);
+                finding_remedy(TARGET_SILENT_REMEDY);
+        } else if (on_demand && missing < 0) {
                 finding_add(FAIL, "no daemon can be started in %s (%s): programs %s", dir,
                             strerror(-missing), requires ? "wait" : "run without sharing");
                 finding_remedy("set SUBLET_DIR or XDG_RUNTIME_DIR to a directory in which you may "

@@ -133,7 +133,7 @@ static json_t *find(const json_t *gpus, const char *name, unsigned *ret_matches)
         return *ret_matches == 1 ? found : NULL;
 }
 
-/* Says which GPUs there are: "GPU 0 (GPU-0123...), ...". */
+/* Says which GPUs there are: "0 (GPU-0123...), ...". */
 static int fail_missing(const json_t *gpus, const char *name, unsigned matches)
 {
         char list[2048] = "";
@@ -149,7 +149,7 @@ static int fail_missing(const json_t *gpus, const char *name, unsigned matches)
                 if (used >= sizeof(list))
                         break;
         }
-        return cli_fail(CLI_USAGE, "--gpu: '%s' names %s GPU; this machine has %s", name,
+        return cli_fail(CLI_USAGE, "--gpu: '%s' names %s GPU; the GPUs here: %s", name,
                         matches > 1 ? "more than one" : "no", list);
 }
 

@@ -131,8 +131,10 @@ static int explain(int r, const char *dir, bool public)
                                 "it is not asked",
                                 dir);
         case -ETIMEDOUT:
-                return cli_fail(CLI_FAILED, "the subletd at %s did not answer within %d s", dir,
-                                ASK_TIMEOUT_S);
+                return cli_fail(
+                        CLI_FAILED,
+                        "the subletd at %s did not answer within %d s: " TARGET_SILENT_REMEDY, dir,
+                        ASK_TIMEOUT_S);
         case -EBADMSG:
                 return cli_fail(CLI_FAILED,
                                 "what answers at %s does not speak the language of this release "

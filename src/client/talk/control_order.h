@@ -27,6 +27,11 @@ struct target {
         }
 int target_set_sim(const struct option_row *row, void *target, const char *value);
 
+/* What to do about a daemon that does not answer. */
+#define TARGET_SILENT_REMEDY                                                                       \
+        "`ps -C subletd -o pid,stat,user` shows T for a stopped one; `kill -CONT PID` lets it go " \
+        "on"
+
 /* Finds the directory of the chosen daemon. CLI_OK, or an exit status after a message. */
 int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                enum paths_kind *ret_kind);

@@ -88,7 +88,8 @@ static void tell_size(const struct gpu *g, uint64_t more) REQUIRES(core_lock)
         (void)snprintf(why, sizeof(why), "it may use %llu MiB there (%s",
                        (unsigned long long)(g->visible / MIB),
                        g->cap && g->cap <= g->visible
-                               ? "memory cap): use less, or ask the owner for more"
+                               ? "memory cap): use less, or raise the cap: your --memory-cap, or "
+                                 "the owner's"
                                : "the GPU's size): `sublet run --memory overflow` adds host "
                                  "memory");
         tell_shortage(g, more, why);
