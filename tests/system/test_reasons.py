@@ -92,6 +92,8 @@ def test_memory_of_programs_outside_is_named_with_its_size(make_world):
         return "waits for memory held outside this daemon" in done.stdout
 
     wait_for(waits, GENEROUS_S, "the second program to wait", report=second.report)
+    found = f"process {second.pid} (hold) waits for memory that programs outside its daemon hold -> "
+    wait_for(lambda: found in w.sublet("doctor", SUBLET_DIR=elsewhere).stdout, GENEROUS_S, "doctor to say so")
     with open(w.path("end"), "w", encoding="utf-8"):
         pass
     first.ok()

@@ -116,23 +116,39 @@ static void judge_stopped(const json_t *client, const char *how)
         finding_remedy("%s", how);
 }
 
-static void look_for_stopped(const json_t *status)
+static void judge_waiting(const json_t *client)
+{
+        const char *name = json_string_value(json_object_get(client, "name"));
+        char shown[FIGURE_MAX];
+
+        figure_text(name ? name : "another user's", shown);
+        finding_add(WARN, "process %d (%s) waits for memory that programs outside its daemon hold",
+                    (int)figure_number(client, "pid"), shown);
+        finding_remedy("sublet status lists them as others: start them with sublet run, under one "
+                       "daemon for all users (sudo subletd), or end them");
+}
+
+static void look_at_clients(const json_t *status)
 {
         const json_t *gpu, *client;
         char text[STOP_TEXT_MAX];
         size_t i, k;
 
-        json_array_foreach (json_object_get(status, "gpus"), i, gpu)
-                json_array_foreach (json_object_get(gpu, "clients"), k, client)
+        json_array_foreach (json_object_get(status, "gpus"), i, gpu) {
+                json_array_foreach (json_object_get(gpu, "clients"), k, client) {
                         if (client_stopped(client, text))
                                 judge_stopped(client, text);
+                        if (json_is_true(json_object_get(client, "waits_for_foreign")))
+                                judge_waiting(client);
+                }
+        }
 }
 
 void processes_look(const json_t *status, const char *folder, bool simulated)
 {
         unsigned refused;
 
-        look_for_stopped(status);
+        look_at_clients(status);
         now = status;
         refused = programs_look(folder, simulated, judge_hidden, judge_unshared);
 
