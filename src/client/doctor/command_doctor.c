@@ -15,7 +15,6 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 #include "base/owner.h"
-#include "base/places.h"
 #include "base/settings.h"
 #include "base/shares.h"
 #include "base/units.h"
@@ -29,7 +28,7 @@
 #include "client/doctor/finding.h"
 #include "client/common/part_paths.h"
 #include "client/common/value.h"
-#include "client/figures/client_words.h"
+#include "client/doctor/doctor_places.h"
 
 const struct option_row doctor_options[] = {
         {"daemon", "DIR", "look at the daemon in DIR", options_set_text,
@@ -397,26 +396,6 @@ static void look_at_freezing(const char *library, const char *folder, unsigned g
         }
 }
 
-static void look_at_runtime_dir(void)
-{
-        const char *runtime = getenv("XDG_RUNTIME_DIR");
-        const struct paths_input in = paths_input_here();
-        char place[PATHS_DIR_MAX] = "";
-        struct stat st;
-
-        (void)paths_private_dir(&in, "", place, sizeof(place));
-        if (!runtime || !runtime[0]) {
-                finding_add(OK, "no XDG_RUNTIME_DIR; %s is used instead", place);
-        } else if (runtime[0] != '/' || stat(runtime, &st) < 0) {
-                finding_add(OK, "XDG_RUNTIME_DIR=%s cannot be used; %s is used instead", runtime,
-                            place);
-        } else if (!S_ISDIR(st.st_mode) || st.st_uid != getuid()) {
-                finding_add(WARN, "XDG_RUNTIME_DIR=%s is not a directory of yours and not used",
-                            runtime);
-                finding_remedy("unset it, or log in as the user that it belongs to");
-        }
-}
-
 static const char *kind_name(enum paths_kind kind)
 {
         static const char *const names[] = {[PATHS_NAMED] = "named",
@@ -512,50 +491,6 @@ static void judge_limit(const char *dir, const char *most)
         finding_remedy("take the line out of its configuration and start the daemon again");
 }
 
-/* A daemon that nobody uses any more ends soon. One that does not answer counts as used. */
-static bool has_programs(const char *dir)
-{
-        json_t *order = json_pack("{ss}", "order", "status"), *answer = NULL;
-        const int r = ask_daemon(dir, PATHS_NAMED, order, &answer);
-        const bool used = r < 0 || clients_use(answer);
-
-        json_decref(order);
-        json_decref(answer);
-        return used;
-}
-
-/* Reports the daemons of this user beside the one in dir. */
-static void look_at_others(const struct target *target, const char *dir, enum paths_kind kind)
-{
-        const bool asked = target->daemon || target->simulated; /* about this one alone */
-        const struct paths_input in = paths_input_here();
-        struct private_place places[PLACES_MAX];
-        const unsigned n = asked ? 0 : places_look(&in, places);
-
-        for (unsigned i = 0; i < n; i++) {
-                const struct private_place *p = &places[i];
-
-                if (p->elsewhere) {
-                        finding_add(WARN,
-                                    "your process %d is in another mount namespace (a container?) "
-                                    "and under a daemon in %s there: programs here take no "
-                                    "turns with it",
-                                    p->pid, p->dir);
-                        finding_remedy("let the machine have one daemon (sudo subletd), and mount "
-                                       "its socket there: docs/install.md, Containers");
-                } else if (p->error == 0 && strcmp(p->dir, dir) != 0 && has_programs(p->dir)) {
-                        finding_add(WARN,
-                                    "your programs are under two daemons: those in %s and those in "
-                                    "%s take no turns, and lack each other's memory",
-                                    p->dir, dir);
-                        if (p->named || kind == PATHS_NAMED)
-                                finding_remedy(PLACES_ONE);
-                        else
-                                finding_remedy(PLACES_JOIN, p->dir);
-                }
-        }
-}
-
 /* Returns the daemon's status, for the caller; NULL: there is none. Clears *good if its
  * configuration has a mistake. */
 static json_t *look_at_daemon(const struct target *target, bool *good)
@@ -592,7 +527,7 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
         if (r < 0) {
                 judge_absent_daemon(r, dir, kind, on_demand, requires);
                 *good = configuration_look(dir, on_demand, NULL);
-                look_at_others(target, dir, kind);
+                places_look_at_others(target, dir, kind);
                 return NULL;
         }
         version = json_string_value(json_object_get(answer, "version"));
@@ -604,7 +539,7 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
                 finding_remedy("sublet stop; the next program starts a new one");
         }
         *good = configuration_look(dir, kind == PATHS_PRIVATE, answer);
-        look_at_others(target, dir, kind);
+        places_look_at_others(target, dir, kind);
         judge_limit(dir, json_string_value(json_object_get(answer, "freeze")));
         return answer;
 }
@@ -775,7 +710,7 @@ int doctor_main(const struct cli_command *self, int argc, char **argv)
         processes_look(status, folder, simulated);
         json_decref(status);
         look_at_variables();
-        look_at_runtime_dir();
+        places_look_at_runtime();
         look_at_mps();
         look_at_freezing(has_library ? library : NULL, target.simulated ? folder : NULL, gpus);
         look_at_host_memory();
