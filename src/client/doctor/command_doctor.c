@@ -510,9 +510,13 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
         r = paths_check_private(dir, getuid());
         if (kind == PATHS_PRIVATE && r < 0 && r != -ENOENT) {
                 finding_add(FAIL, "%s is not a directory that only you can enter (%s)", dir,
-                            r == -EPERM ? "somebody else owns it" : strerror(-r));
-                finding_remedy("%s", r == -EACCES ? "chmod 700 it"
-                                                  : "remove it, or set SUBLET_DIR to another one");
+                            r == -EPERM    ? "somebody else owns it"
+                            : r == -EACCES ? "others may enter it"
+                                           : strerror(-r));
+                if (r == -EACCES)
+                        finding_remedy("chmod 700 %s", dir);
+                else
+                        finding_remedy("remove it, or set SUBLET_DIR to another one");
                 return NULL;
         }
         on_demand = kind == PATHS_PRIVATE ||

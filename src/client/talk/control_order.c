@@ -128,7 +128,7 @@ static int explain(int r, const char *dir, bool public)
         case -EPERM:
                 return cli_fail(CLI_FAILED,
                                 "%s is not a directory that only you can enter, so the daemon in "
-                                "it is not asked",
+                                "it is not asked: sublet doctor says what to do",
                                 dir);
         case -ETIMEDOUT:
                 return cli_fail(
