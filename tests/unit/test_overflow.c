@@ -350,6 +350,44 @@ static void the_room_of_a_buffer_in_transit_is_taken(void **state)
         check_contents();
 }
 
+static struct extent *claimed;
+
+static CUresult create_while_the_agent_claims(CUmemGenericAllocationHandle *ret, size_t bytes,
+                                              const CUmemAllocationProp *prop,
+                                              unsigned long long flags)
+{
+        struct heap_cursor c = {0};
+
+        real.cuMemCreate = create;
+        lock_acquire(&core_lock);
+        while ((claimed = heap_walk(&gpu->heap, &c)) && claimed->busy)
+                ;
+        claimed->busy = true;
+        lock_release(&core_lock);
+        return create(ret, bytes, prop, flags);
+}
+
+static void a_part_that_gets_memory_of_the_card_stays_the_agents(void **state)
+{
+        CUdeviceptr at;
+        struct heap_place p;
+
+        core.host.allowed = EXTENT;
+        create = real.cuMemCreate;
+        real.cuMemCreate = create_while_the_agent_claims;
+        lock_acquire(&core_lock);
+        assert_int_equal(overflow_allocate(gpu, 2 * EXTENT, NULL, &at), 0);
+        lock_release(&core_lock);
+        assert_true(heap_find(&gpu->heap, at, &p));
+        assert_ptr_equal(claimed, &p.block->extents[0]);
+        assert_true(claimed->busy);
+        assert_int_not_equal(claimed->state, EXTENT_MAPPED);
+        assert_int_equal(gpu->heap.mapped, EXTENT);
+        claimed->busy = false;
+        check_accounts();
+        end_buffer(gpu, at);
+}
+
 static void trials_learn_when_buffers_are_arranged(void **state)
 {
         uint32_t heard;
@@ -427,6 +465,7 @@ int main(void)
                 OVERFLOW_TEST(no_buffer_moves_after_a_cancel),
                 OVERFLOW_TEST(a_buffer_in_transit_arrives_before_the_program_runs),
                 OVERFLOW_TEST(the_room_of_a_buffer_in_transit_is_taken),
+                OVERFLOW_TEST(a_part_that_gets_memory_of_the_card_stays_the_agents),
                 OVERFLOW_TEST(trials_learn_when_buffers_are_arranged),
                 OVERFLOW_TEST(small_allocations_keep_a_part_of_the_card),
                 OVERFLOW_TEST(bytes_in_host_memory_are_requested_from_the_daemon),

@@ -340,10 +340,12 @@ static bool step_choose(struct gpu *g, bool may_evict, bool restore, struct step
         REQUIRES(core_lock)
 {
         struct swap *s = g->swap;
-        const bool may_begin = s->count < TRANSFERS_MAX && !trouble_waits(g);
+        bool may_begin;
 
+        /* While the context ends, the thread that ends it owns the transfers, without the lock. */
         if (g->context_retires || (!g->context && s->count == 0))
                 return false;
+        may_begin = s->count < TRANSFERS_MAX && !trouble_waits(g);
         if (may_begin && may_evict && !s->no_host)
                 step->e = claim_evict(g);
         step->out = step->e != NULL;

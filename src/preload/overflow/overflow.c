@@ -119,27 +119,28 @@ uint64_t overflow_card_most(const struct gpu *g, uint64_t bytes)
         return bytes > HEAP_SMALL_MAX ? most - (most / SMALL_PART & ~(HEAP_GRANULARITY - 1)) : most;
 }
 
-static int map_block(struct gpu *g, struct block *b) UNLOCKS(core_lock)
+/* Maps host memory for the extents from `first` on, which are marked busy. Those before get memory
+ * of the card, and the agent may be about to give it to them. */
+static int map_block(struct gpu *g, struct block *b, unsigned first) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
         CUresult r = CUDA_SUCCESS;
+        unsigned end = first;
 
         lock_release(&core_lock);
         mode = core_relax();
-        for (unsigned i = 0; i < b->extent_count && r == CUDA_SUCCESS; i++) {
-                if (!b->extents[i].busy)
-                        continue; /* it gets memory of the card */
-                r = extent_map_host(g, &b->extents[i]);
-                if (r == CUDA_SUCCESS)
-                        b->extents[i].state = EXTENT_MAPPED;
-        }
+        while (end < b->extent_count && (r = extent_map_host(g, &b->extents[end])) == CUDA_SUCCESS)
+                end++;
         core_unrelax(mode);
         lock_acquire(&core_lock);
-        for (unsigned i = 0; i < b->extent_count; i++) {
+        for (unsigned i = first; i < b->extent_count; i++) {
                 struct extent *e = &b->extents[i];
 
                 e->busy = false;
-                g->heap.mapped += e->state == EXTENT_MAPPED ? e->bytes : 0;
+                if (i < end) {
+                        e->state = EXTENT_MAPPED;
+                        g->heap.mapped += e->bytes;
+                }
         }
         bell_ring(&core.changed);
         return r == CUDA_SUCCESS ? 0 : -ENOMEM;
@@ -197,7 +198,7 @@ int overflow_allocate(struct gpu *g, uint64_t bytes, CUcontext owner, CUdevicept
         if (!on_host)
                 return -ENOMEM;
         b = heap_allocate_aside(&g->heap, bytes, owner, whole - on_host);
-        if (b && map_block(g, b) == 0) {
+        if (b && map_block(g, b, (unsigned)((whole - on_host) / b->extent_bytes)) == 0) {
                 core.host.taking -= on_host;
                 *ret_address = b->address;
                 overflow_changed(g);
