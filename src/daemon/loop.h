@@ -12,7 +12,7 @@ struct sources;
  * where a reload reads it again. history: the caller keeps it; NULL: none. linger: end some time
  * after the last client. Returns an enum server_end, or -errno. */
 int loop_run(const struct config *config, struct sources *sources, struct place *place,
-               struct ring *history, bool linger);
+             struct ring *history, bool linger);
 
 /* Blocks the signals that the loop handles: from here on none of them ends the process before its
  * sockets are removed. */
