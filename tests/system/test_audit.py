@@ -9,7 +9,7 @@ from world import MIB
 
 def test_a_release_that_did_not_happen_is_seen(shared):
     """The driver keeps the memory, and the accounts do not show it."""
-    p = shared.program("fill", "--bytes", "16MiB", "--block", "4MiB", SIMCUDA_FAIL="cuMemMap:2:2,cuMemRelease:1:1").ok()
+    p = shared.program("fill", "--bytes", "16MiB", "--block", "4MiB", SIMCUDA_FAIL="cuMemMap:2:2,cuMemRelease:1+:1").ok()
     wrong = shared.audit()
     assert wrong and f"process {p.pid}, GPU 0: created" in wrong[0], wrong
     os.unlink(shared.path("trace"))  # the audit at the end must not find the release that failed on purpose
