@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 
 /* The longest wait for a line of an answer, for a part of its bytes, or for a daemon that answers
  * "later". */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/xdg.h"
 
 #define TEXT_MAX 16384u

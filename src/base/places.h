@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 
 #define PLACES_MAX 8
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/options.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/settings.h"
 #include "base/standard.h"
 #include "base/units.h"

@@ -4,9 +4,9 @@
  * Each file owns something: touch.c which GPUs an event changes, ledger.c every byte count (the
  * totals of a GPU change nowhere else), holder.c the leases, sched_unevictable.c the answers to
  * requests for such bytes, fair.c the division of time, habits.c what is known of each holder,
- * turns.c the length and order of turns, policy.c the victims, evict.c evictions by order, late.c
- * the overdue clients, settle.c the consequences of an event, look.c what each client does now,
- * sched.c the events, actions.c the messages. */
+ * turns.c the length and order of turns, victims.c the queue and the victims, ordered_evictions.c
+ * evictions by order, late.c the overdue clients, settle.c the consequences of an event, look.c
+ * what each client does now, sched.c the events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -174,7 +174,8 @@ struct holder {
         bool promoted; /* the floor gives it a turn before all priorities */
         bool stuck;    /* it waits for bytes that no client can be made to give */
         bool held;     /* it has used all the time that a maximum leaves it */
-        bool leaves;   /* evict.c: a person ordered its eviction, which has not begun yet */
+        bool leaves; /* ordered_evictions.c: a person ordered its eviction, which has not begun yet
+                      */
 
         bool counted_run; /* habits.c: the time since clock_ns will be added to run_ns */
 
@@ -695,7 +696,7 @@ void recent_note(struct recent *r, uint64_t ns); /* 0 counts as 1 */
 void habits_note_handoff(struct holder *h, uint64_t ns);
 uint64_t habits_handoff_cost(const struct sched *s, const struct holder *h);
 
-/* ---- policy.c ---- */
+/* ---- victims.c ---- */
 void policy_sort(struct sched *s);
 /* Puts the holders that wait for a turn on this GPU into s->order, and returns their number. */
 unsigned policy_queue(struct sched *s, unsigned gpu);
@@ -826,7 +827,7 @@ void client_refresh(struct sched *s, struct client *c);
 /* Puts c into the list of sched_take_changed() if its look has changed. */
 void client_note_look(struct sched *s, struct client *c);
 
-/* ---- evict.c ---- */
+/* ---- ordered_evictions.c ---- */
 /* Returns why h cannot be evicted by an order, as sched_client_evict() does; 0: it can. */
 int evict_objection(const struct sched *s, const struct holder *h);
 /* Takes all movable bytes from a holder without a lease. */

@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 #include "ask/ask.h"
-#include "ask/folder.h"
+#include "ask/conf_folder.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/text.h"
 
 #define NAME_LENGTH   40

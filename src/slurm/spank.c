@@ -20,7 +20,7 @@ SPANK_PLUGIN(sublet, 1)
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/preload_list.h"
 #include "slurm/job_bounds.h"
 #include "slurm/slurm_jobs.h"

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ask/folder.h"
+#include "ask/conf_folder.h"
 
 static char dir[] = "/tmp/slt-folder-XXXXXX";
 static int folder;

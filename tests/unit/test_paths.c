@@ -1,5 +1,5 @@
 /* test_paths.c: a program chooses the daemon's directory, and trusts only some directories. */
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/places.h"
 
 #include <errno.h>

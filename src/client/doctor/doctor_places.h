@@ -1,7 +1,7 @@
 /* doctor_places.h: what doctor finds out about where daemons of this user are. */
 #pragma once
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "client/talk/control_order.h"
 
 /* Reports where a private daemon is if XDG_RUNTIME_DIR does not say it. */

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 
 struct launch;
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "client/common/cli.h"
 
 #define LAUNCH_VARIABLES_MAX 32

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 
 struct launch;
 

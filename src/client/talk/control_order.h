@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "base/options.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 
 /* The options that choose a daemon, shared by all subcommands that ask a daemon. */
 struct target {

@@ -1,7 +1,7 @@
 /* simulator_dir.h: where the daemon of the simulated driver has its sockets. */
 #pragma once
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 
 /* A session whose name begins with '+' is open to all users. */
 #define SIMULATOR_SESSION_FORM "up to 32 letters, digits, '-' and '_', perhaps after a '+'"

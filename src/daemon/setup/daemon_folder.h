@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 
 #define PLACE_ERROR_MAX 512
 

@@ -13,7 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/xdg.h"
 #include "daemon/setup/resource_file.h"
 

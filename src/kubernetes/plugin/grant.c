@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/text.h"
 #include "base/units.h"
 

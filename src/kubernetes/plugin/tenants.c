@@ -9,11 +9,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "ask/folder.h"
+#include "ask/conf_folder.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/macros.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/text.h"
 #include "kubernetes/plugin/pod_classes.h"
 #include "kubernetes/plugin/order.h"

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "lab/bench/bench_plan.h"
 
 /* What is the same for all runs. */

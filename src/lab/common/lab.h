@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "client/launch/launch.h"
 
 /* ---- the daemon ---- */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "lab/common/lab.h"
 
 #define DEMO_JOBS    2

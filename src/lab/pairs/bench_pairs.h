@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "client/common/cli.h"
 #include "lab/measure/card.h"
 #include "lab/pairs/pairs_plan.h"

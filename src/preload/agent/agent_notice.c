@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/settings.h"
 #include "preload/freeze/freeze.h"
 #include "preload/state/notice.h"

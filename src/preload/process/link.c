@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/log.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/places.h"
 #include "base/settings.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/settings.h"
 #include "preload/process/python.h"
 #include "preload/process/require.h"

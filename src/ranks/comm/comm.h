@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "ranks/real/nccl_abi.h"
-#include "ranks/steps/steps.h"
+#include "ranks/steps/collectives.h"
 
 struct comm;
 

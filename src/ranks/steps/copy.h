@@ -1,4 +1,4 @@
-/* copy.h: a copy to or from a ring, in a stream. As steps.h, for its files. */
+/* copy.h: a copy to or from a ring, in a stream. As collectives.h, for its files. */
 #pragma once
 
 #include "ranks/real/real_functions.h"

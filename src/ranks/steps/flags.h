@@ -1,4 +1,4 @@
-/* flags.h: flags in a stream. As steps.h, for its files. */
+/* flags.h: flags in a stream. As collectives.h, for its files. */
 #pragma once
 
 #include "cuda/cuda_abi.h"

@@ -5,7 +5,7 @@
 #include "base/macros.h"
 #include "ranks/steps/copy.h"
 #include "ranks/steps/flags.h"
-#include "ranks/steps/steps.h"
+#include "ranks/steps/collectives.h"
 
 #define AREA_ALIGN 512u
 

@@ -1,5 +1,5 @@
-/* steps.h: puts collective operations into a rank's stream, as copies, one reduction and waits for
- * flags (ring.h). No call waits for the GPU or for another rank.
+/* collectives.h: puts collective operations into a rank's stream, as copies, one reduction and
+ * waits for flags (ring.h). No call waits for the GPU or for another rank.
  *
  * An operation ends in a rank's stream when nobody reads this rank's ring any more, so the ring and
  * the flags are free between operations, and a captured operation can be replayed. Operations of

@@ -1,5 +1,5 @@
-/* folder.h: puts files into the daemon's folder conf.d, which only the daemon's user and root may
- * read: they name pods and jobs. Used by the programs for clusters. */
+/* conf_folder.h: puts files into the daemon's folder conf.d, which only the daemon's user and root
+ * may read: they name pods and jobs. Used by the programs for clusters. */
 #pragma once
 
 #include <stddef.h>

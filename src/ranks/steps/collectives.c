@@ -1,9 +1,9 @@
-/* steps.c: owns the collective operations. A call larger than a part of the ring goes in pieces;
- * piece i uses part i % RING_PARTS. One rank, the leader, reduces for all: of ranks that do not run
- * at the same time, this needs no more turns than reducing in each, and moves fewer bytes
+/* collectives.c: owns the collective operations. A call larger than a part of the ring goes in
+ * pieces; piece i uses part i % RING_PARTS. One rank, the leader, reduces for all: of ranks that do
+ * not run at the same time, this needs no more turns than reducing in each, and moves fewer bytes
  * (docs/measurements/h200-onecard.md).
  * Why: docs/decisions.md, "One rank reduces for all". */
-#include "ranks/steps/steps.h"
+#include "ranks/steps/collectives.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
-/* paths.c: owns the choice of the daemon's directory. Must never allocate. In a place where
+/* daemon_paths.c: owns the choice of the daemon's directory. Must never allocate. In a place where
  * others can write, must check the owner of a directory before it uses the directory.
  * Why: docs/decisions.md, "A socket says that the machine has a daemon". */
-#include "base/paths.h"
+#include "base/daemon_paths.h"
 #include "base/macros.h"
 #include "base/owner.h"
 #include "base/places.h"

@@ -1,5 +1,5 @@
-/* policy.c: owns the queue and the choice of victims. Must never change a byte count except through
- * the ledger, and never ask for more bytes than are missing, except ahead of growth. */
+/* victims.c: owns the queue and the choice of victims. Must never change a byte count except
+ * through the ledger, and never ask for more bytes than are missing, except ahead of growth. */
 #include "sched/internal.h"
 
 /* ---- the queue ---- */

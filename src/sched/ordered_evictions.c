@@ -1,4 +1,5 @@
-/* evict.c: owns evictions that a person orders. Must never evict a holder that has work. */
+/* ordered_evictions.c: owns evictions that a person orders. Must never evict a holder that has
+ * work. */
 #include <errno.h>
 
 #include "sched/internal.h"

@@ -1,4 +1,4 @@
-/* paths.h: which directory names the daemon.
+/* daemon_paths.h: which directory names the daemon.
  *
  * A daemon is named by the directory of its sockets. The first of these kinds that applies is used:
  *   NAMED    --daemon DIR, or SUBLET_DIR

@@ -1,6 +1,6 @@
-/* folder.c: owns how a file comes into the daemon's folder conf.d. Must never let the daemon read a
- * part of one, and never write through a link. */
-#include "ask/folder.h"
+/* conf_folder.c: owns how a file comes into the daemon's folder conf.d. Must never let the daemon
+ * read a part of one, and never write through a link. */
+#include "ask/conf_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
