@@ -4,9 +4,9 @@
 # test and file of src/sched of mistake 1, 2, ...
 set(planted
   sched_random:ledger sched_random:ledger sched_random:ledger sched_random:ledger sched_random:sched
-  sched_random:policy sched_random:sched sched_random:sched sched_random:settle sched_random:ledger
-  sched_random:policy sched_random:ledger sched_share:fair schedsim:fair sched_share:fair sched_share:fair
-  sched_turns:policy sched_share:policy sched_turns:habits sched_turns:policy sched_random:ledger sched_turns:sched
+  sched_random:victims sched_random:sched sched_random:sched sched_random:settle sched_random:ledger
+  sched_random:victims sched_random:ledger sched_share:fair schedsim:fair sched_share:fair sched_share:fair
+  sched_turns:victims sched_share:victims sched_turns:habits sched_turns:victims sched_random:ledger sched_turns:sched
   sched_random:sched sched_random:late sched_random:ledger sched_random:holder sched_group:holder
   sched_share:fair schedsim:division schedsim:limits schedsim:division sched_group:holder)
 
