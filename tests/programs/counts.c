@@ -69,7 +69,8 @@ static uint64_t rounds;
 static void use(struct gpu *g)
 {
         TRY(cu.CtxSetCurrent(g->context));
-        kernels = g->kernels;
+        if (kernels.module != g->kernels.module) /* a thread beside may read them */
+                kernels = g->kernels;
 }
 
 static void set_up(struct gpu *g, CUdevice device, size_t first)

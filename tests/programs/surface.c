@@ -58,6 +58,8 @@ int main(int argc, char **argv)
         TRY(cu.MemHostAlloc((void **)&play.h, SURFACE_BYTES, 0));
         TRY(cu.MemHostAlloc((void **)&play.h2, SURFACE_BYTES, 0));
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+                if (options.how && strcmp(options.how, parts[i].name) != 0)
+                        continue; /* --how NAME: this part alone */
                 parts[i].run();
                 program_say("part", "\"name\":\"%s\"", parts[i].name);
         }
