@@ -1,4 +1,4 @@
-/* folders.h: makes folders. Thread-safe; no glibc symbol past 2.17, for the preload library. */
+/* folders.h: makes folders. Thread-safe. */
 #pragma once
 
 #include <sys/types.h>

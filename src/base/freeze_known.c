@@ -1,6 +1,5 @@
 /* freeze_known.c: owns the file that remembers on which drivers and GPUs freezing works. Must never
  * block a process or make it fail: a file that cannot be read counts as empty. */
-#include "base/folders.h"
 #include "base/freeze_known.h"
 
 #include <errno.h>
@@ -71,6 +70,18 @@ enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16]
         return FREEZE_NOT_KNOWN;
 }
 
+/* Makes the folder and the one above it: a guest makes nobody's home. */
+static bool make_folders(const char *folder)
+{
+        char parent[PATH_MAX];
+
+        if (mkdir(folder, 0700) == 0 || errno == EEXIST)
+                return true;
+        (void)snprintf(parent, sizeof(parent), "%s", folder);
+        *strrchr(parent, '/') = '\0';
+        return mkdir(parent, 0700) == 0 && mkdir(folder, 0700) == 0;
+}
+
 void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char *why)
 {
         char folder[PATH_MAX], path[PATH_MAX], fresh[PATH_MAX], text[TEXT_MAX], key[KEY_MAX];
@@ -78,7 +89,7 @@ void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char 
         int fd;
 
         (void)snprintf(name, sizeof(name), "freeze.%d", (int)getpid());
-        if (!driver[0] || !find_folder(folder) || folders_make(folder, 0700) < 0 ||
+        if (!driver[0] || !find_folder(folder) || !make_folders(folder) ||
             paths_join(folder, "freeze", path, sizeof(path)) < 0 ||
             paths_join(folder, name, fresh, sizeof(fresh)) < 0)
                 return;

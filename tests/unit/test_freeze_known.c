@@ -177,6 +177,18 @@ static void folders_are_made_in_the_home(void **state)
         assert_int_equal(st.st_mode & 0777, 0700);
 }
 
+static void a_home_that_is_not_there_is_not_made(void **state)
+{
+        char home[PATH_MAX];
+
+        (void)snprintf(home, sizeof(home), "%s/none", folder);
+        (void)unsetenv("XDG_CACHE_HOME");
+        (void)setenv("HOME", home, 1);
+        freeze_learn(DRIVER, first, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        assert_int_equal(access(home, F_OK), -1);
+}
+
 static void a_folder_that_cannot_be_made_is_no_error(void **state)
 {
         (void)setenv("XDG_CACHE_HOME", "/proc/self", 1);
@@ -315,6 +327,7 @@ int main(void)
                 TEST(a_new_result_replaces_the_old_one),
                 TEST(without_an_absolute_cache_path_no_result_is_kept),
                 TEST(folders_are_made_in_the_home),
+                TEST(a_home_that_is_not_there_is_not_made),
                 TEST(a_folder_that_cannot_be_made_is_no_error),
                 TEST(a_path_that_is_too_long_keeps_no_result),
                 TEST(broken_lines_are_not_known_and_do_no_harm),
