@@ -176,7 +176,6 @@ struct paths_input paths_input_here(void)
                 .runtime = getenv("XDG_RUNTIME_DIR"),
                 .logins = PATHS_LOGINS_DIR,
                 .uid = getuid(),
-                .required = owner_requires() == OWNER_SAYS_YES,
         };
 }
 
@@ -188,6 +187,7 @@ int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_k
 
         if (given(explicit_dir))
                 in.named = explicit_dir;
+        in.required = !given(in.named) && owner_requires() == OWNER_SAYS_YES;
         r = paths_choose(&in, ret, n, &kind);
         if (r == 0 && kind == PATHS_PRIVATE)
                 places_find(&in, ret, n);
