@@ -7,7 +7,7 @@
  *      {"question": N, "gpus": FREE, "waiting": ALL, "host_bytes": B, "capacity": B,
  *       "jobs": [{"id", "runs", "bound", "ways": MASK, "user", "key"}, …],
  *       "ratios": [[KEY, KEY of the other or 0, WAY, RATIO], …]}
- * and reads, for each of the first and the last:
+ * The helper answers each "add" and each "question" with one line:
  *      {"added": ID}, or with "error": SENTENCE
  *      {"answer": N, "pairs": [{"a", "b", "way", "progress": [A, B], "host_bytes", "why"}, …]},
  *      or with "error" */

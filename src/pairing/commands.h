@@ -39,8 +39,8 @@ struct command_input {
         struct pairs pairs;
 };
 
-/* Values of set() for a row of options whose field is a double: bytes, and bytes a second. Each is
- * above 0. */
+/* For `set` of an option row whose field is a double: a size in bytes, a rate in bytes a second.
+ * Both refuse 0. */
 int command_set_size(const struct option_row *row, void *field, const char *value);
 int command_set_rate(const struct option_row *row, void *field, const char *value);
 

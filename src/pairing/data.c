@@ -83,8 +83,8 @@ static int take_head(struct reading *r, const json_t *json, struct data *data)
                 return fail_data(r, "the key gpu is missing, or names no card");
         if (*data->gpu && strcmp(data->gpu, gpu) != 0)
                 return fail_data(r,
-                                 "the pairs are of %s, and those of the file before of %s; train a "
-                                 "model for each",
+                                 "the pairs were measured on %s, and those of the earlier file on "
+                                 "%s; train a model for each",
                                  gpu, data->gpu);
         (void)snprintf(data->gpu, sizeof(data->gpu), "%s", gpu);
         (void)text_copy(data->driver, sizeof(data->driver), text_of(json, "driver"));

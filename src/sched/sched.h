@@ -214,10 +214,10 @@ int sched_client_add(struct sched *s, struct sched_origin origin, int priority, 
                      sched_client *ret_id);
 
 /* Links a new client, which uses no GPU yet, to the lost client `previous` of the same process, and
- * makes it part of the same holder. Each attach moves the charge of that GPU to the new client at
- * once, so that no byte counts twice or not at all. A former record without a GPU ends by itself,
- * and sched_client_gone() ends all former records of a client. Returns 0, -ESTALE (a client is
- * unknown), -EINVAL (previous is not lost, or id uses a GPU). */
+ * makes it part of the same holder. When the new client attaches a GPU, it takes over the charge of
+ * its lost clients there, so that no byte counts twice or not at all. A lost client that has no GPU
+ * left ends then; sched_client_gone() ends the others. Returns 0, -ESTALE (a client is unknown),
+ * -EINVAL (previous is not lost, or id uses a GPU). */
 int sched_client_returned(struct sched *s, sched_client id, sched_client previous);
 
 /* Makes client id, which uses no GPU yet, run together with `other`, of the same origin, and with
@@ -276,7 +276,7 @@ struct sched_request {
         uint64_t commit, unevictable, need;
         bool run;
         bool spare; /* the client can do without some of its unevictable bytes: when other clients
-                       need the budget, it is asked for them */
+                       need the budget, it is asked to give them back */
         bool spare_requested; /* the client can do without the bytes that it requests: they are
                                  refused unless all unevictable bytes stay within their budget */
         uint32_t sequence;    /* number of the message, for a refusal */

@@ -224,7 +224,7 @@ class Row:
 REQUIRED = REMEDY.replace("`sudo rm -r /run/sublet`", "take `require` out of /etc/sublet/subletd.conf")
 TABLE = {
     "Two daemons of one user": Row(
-        two_daemons, None, f"two daemons of yours are at work, and their programs take no turns: `sublet stop --daemon {TMP}`",
+        two_daemons, None, f"two daemons of yours are at work, and their programs take no turns with each other: `sublet stop --daemon {TMP}`",
         (f"your programs are under two daemons: those in {TMP} and those in /run/user/{ALICE}/sublet take no turns",
          f"`sublet stop --daemon {TMP}`"), 0),
     "Two daemons, one named by SUBLET_DIR": Row(

@@ -110,8 +110,8 @@ def test_a_buffer_of_no_use_leaves_before_an_unknown_one(slow):
 @pytest.mark.parametrize("lines, says", [
     (["sublet profile 1", line(3, 9000), "gpu=0 bytes=lots nth=1 saved_ns=7", "what", line(3, 1), line(2, 0), line(1, 0)],
      "made.profile, line 3: 'gpu=0 bytes=lots nth=1 saved_ns=7' is no buffer of a profile and counts for nothing (such lines: 3)"),
-    (["something else"], "made.profile is no profile: priority and size choose the buffers that leave the card"),
-    (["sublet profile 2", line(3, 1)], "made.profile is a profile of another version: priority and size choose the buffers that leave the card"),
+    (["something else"], "made.profile is no profile and is ignored: priority and size choose the buffers that leave the card"),
+    (["sublet profile 2", line(3, 1)], "made.profile is a profile of another version and is ignored: priority and size choose the buffers that leave the card"),
     (["sublet profile 1", line(1, 9, size=3 * MIB)],
      "made.profile knows 0 of this program's 2 buffers; the others go by size"),
 ])

@@ -143,8 +143,8 @@ static void a_second_file_adds_jobs_of_the_same_card(void **state)
         put("{\"sublet_pairs\": 2, \"gpu\": \"NVIDIA A100\"}\n");
         assert_int_equal(data_read(path, &data, error), -EINVAL);
         assert_non_null(strstr(error,
-                               "the pairs are of NVIDIA A100, and those of the file before of "
-                               "NVIDIA H200; train a model for each"));
+                               "the pairs were measured on NVIDIA A100, and those of the earlier "
+                               "file on NVIDIA H200; train a model for each"));
 }
 
 static void a_pair_that_cannot_be_true_is_left_out(void **state)

@@ -140,12 +140,12 @@ static void show_others(const struct request *q)
                 if (named)
                         (void)cli_fail(CLI_OK,
                                        "your programs are under two daemons, in %s and in %s, and "
-                                       "take no turns: " PLACES_ONE,
+                                       "take no turns with each other: " PLACES_ONE,
                                        dir, places[i].dir);
                 else
                         (void)cli_fail(CLI_OK,
                                        "two daemons of yours are at work, and their programs take "
-                                       "no turns: " PLACES_JOIN,
+                                       "no turns with each other: " PLACES_JOIN,
                                        places[i].dir);
         }
 }

@@ -205,7 +205,7 @@ bool queue_known(const struct queue *q, unsigned i, struct queue_ratio_row *ret)
         return k->used > 0;
 }
 
-/* Adds an observation; of those that are too many, forgets the one that was used longest ago. */
+/* Adds an observation. In a full table it replaces the entry that was observed longest ago. */
 static void learn(struct queue *q, uint64_t job, uint64_t beside, enum way way, double ratio)
 {
         struct known *k = known(q, job, beside, way);

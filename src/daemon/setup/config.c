@@ -154,7 +154,7 @@ static const struct value_kind address = {parse_address, format_path, "address",
 static const struct value_key keys[] = {
         {"mode", &mode, AT(sched.mode), "auto", "how the GPU is shared", VALUE_AT_ONCE},
         {"quantum", &value_quantum_or_auto, AT(sched.quantum_ns), "auto",
-         "how long a lease is safe from equals", VALUE_AT_ONCE},
+         "the longest turn while others wait", VALUE_AT_ONCE},
         {"quantum_min", &value_quantum, AT(sched.quantum_min_ns), "200ms",
          "the shortest quantum that auto chooses", VALUE_AT_ONCE},
         {"quantum_max", &value_quantum, AT(sched.quantum_max_ns), "60s",

@@ -23,7 +23,7 @@ struct texts {
 };
 
 void texts_free(struct texts *t);
-/* Writes "PATH: WHY" and returns r, which is -errno. why NULL: what r means. Inline, so that lint's
+/* Writes "PATH: WHY" and returns r, which is -errno. why NULL: strerror(). Inline, so that lint's
  * analyzer knows what it returns. */
 static inline int texts_refuse(const char *path, int r, const char *why,
                                char error[static CONFIG_ERROR_MAX])
@@ -33,9 +33,9 @@ static inline int texts_refuse(const char *path, int r, const char *why,
         return r;
 }
 
-/* Reads a file to the end of the list. guarded: no user but root and the daemon's own may have
- * written it. 0; -ENOENT; -EISDIR: it is no regular file; or another -errno; all with a sentence
- * that names the file. */
+/* Appends a file to the list. guarded: refuse a file that belongs to a user other than root and
+ * the daemon's own, or that every user may write. 0; or, with a sentence that names the file,
+ * -ENOENT, -EISDIR (no regular file) or another -errno. */
 int texts_read(struct texts *t, enum text_form form, const char *path, bool guarded,
                char error[static CONFIG_ERROR_MAX]);
 /* Returns the text of this form and name; NULL: there is none. */

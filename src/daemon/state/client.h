@@ -23,7 +23,7 @@ struct client_packet {
 struct client_account {
         int ordinal;         /* the client's number for this GPU; -1: not attached */
         uint64_t limit_told; /* LIMIT.backed of the last LIMIT sent */
-        /* The last samples of its unevictable bytes, and of those that it had not said. */
+        /* The last samples of its unevictable bytes, and of those that it had not reported. */
         uint64_t unevictable[3], excess[3];
         unsigned n_unevictable;
         uint64_t cover_commit, cover_excess; /* what its cap has allowed (entitlement.c) */
@@ -184,8 +184,8 @@ static inline bool client_is_paused(const struct client *c)
         return c->fd >= 0 && c->frozen.since_ns && (c->frozen.why & WIRE_FROZEN_PAUSED);
 }
 
-/* Returns the client's figure of bytes that overflow to host memory, at most as many as it was
- * given. */
+/* Returns how many bytes overflow to host memory, as the client reports it, but at most the host
+ * memory that it may map. */
 static inline uint64_t client_overflow(const struct client *c, unsigned gpu)
 {
         return MIN(c->accounts[gpu].overflow, c->host);
@@ -198,8 +198,9 @@ static inline uint64_t client_spare_arena(const struct sched_account_view *v)
         return sub_sat(v->usage.arena, sub_sat(v->usage.allocated, MIN(v->usage.backed, v->limit)));
 }
 
-/* Returns what the client holds on the GPU or has requested: a request that waits, or is kept back,
- * is granted later without another check. False: it does not use the GPU. */
+/* Returns the client's account on the GPU. Its commit_asked includes the request that the daemon
+ * holds back, because that is granted later without another check. False: the client does not use
+ * the GPU. */
 static inline bool client_asked(const struct client *c, unsigned gpu,
                                 struct sched_account_view *ret)
 {

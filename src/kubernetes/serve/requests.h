@@ -1,8 +1,8 @@
-/* requests.h: what is done for one request: its body is taken in, within bounds, and answered.
+/* requests.h: reads the body of each request, within bounds, and answers the request.
  *
- * The first bytes of each body are taken at once. What a body has beyond them is taken for one
- * request at a time; the others wait in the order in which they came, and MHD suspends them
- * meanwhile. Only the thread that runs MHD may use this. */
+ * The first bytes of each body are read at once. Only one request at a time may have a larger body
+ * read; the others wait in the order in which they came, suspended by MHD. Only the thread that
+ * runs MHD may call these functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,9 +17,9 @@
 /* A path at which something is sent with POST, and answered with JSON. */
 struct requests_door {
         const char *path;
-        /* Writes the answer, which is freed. 0; or, after a sentence without its line's end,
-         * -EINVAL: the client is wrong (400), -EAGAIN: not now (503); -ENOMEM; -EBUSY: it is called
-         * again a moment later. */
+        /* Writes the answer, which the caller frees. 0; or, with a sentence without a newline in
+         * error, -EINVAL: the client is wrong (400), -EAGAIN: not now (503); or -ENOMEM; or -EBUSY:
+         * call it again a moment later. */
         int (*answer)(const char *text, size_t size, void *userdata, char **ret_answer,
                       char error[static REQUESTS_ERROR_MAX]);
 };
@@ -51,17 +51,17 @@ void requests_end(struct requests *r);
 struct request;
 int requests_begin(struct requests *r, struct client *client, const char *url, const char *method,
                    bool may_ask, struct request **ret);
-/* Takes what came of the body, and leaves in *size how much is left to take. *size 0: all of it is
- * there, and is answered. 0 or -EIO. */
+/* Takes *size bytes of the body, and writes to *size how many it did not take. *size 0: the body is
+ * complete, so the request is answered. 0 or -EIO. */
 int requests_take(struct request *q, const char *data, size_t *size);
 /* The request is over, answered or not. NULL is a no-op. */
 void requests_finish(struct request *q);
 /* The client's connection has ended: a request that waits learns of it. NULL is a no-op. */
 void requests_abandon(struct request *q);
-/* Lets those that were busy try again. */
+/* Calls answer() again for the requests for which it gave -EBUSY. */
 void requests_retry(struct requests *r);
 bool requests_any_busy(const struct requests *r);
-/* Whether requests go on since the last call, so that MHD has to run: it does not say so. */
+/* True if a request was resumed since the last call: MHD must run, but does not ask for it. */
 bool requests_any_resumed(struct requests *r);
 /* Returns the client whose large body keeps those of other peers waiting for too long; NULL: none
  * does. */

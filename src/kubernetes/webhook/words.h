@@ -1,7 +1,7 @@
 /* words.h: the words of others for a part of a GPU, and the annotations of sublet that they become.
  *
- * Read are NVIDIA_GPU_MEMORY_REQUEST and _LIMIT in a container's environment, and the annotations
- * of KAI Scheduler: docs/kubernetes-words.md says what each one means. Pure. */
+ * sublet reads NVIDIA_GPU_MEMORY_REQUEST and _LIMIT in a container's environment, and the
+ * annotations of KAI Scheduler: docs/kubernetes-words.md says what each one means. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,16 +28,17 @@ struct container {
         bool shares;      /* it gets the shared resource, now or before */
         bool worded;      /* it asks for a part of a GPU in the words of others */
         struct memory memory;
-        uint64_t gpus; /* so many, if only words ask */
+        uint64_t gpus; /* how many it gets, if only the words of others ask for GPUs */
 };
 
-/* What is said for the pod as a whole. */
+/* What the words ask for the pod as a whole. */
 struct words {
         unsigned fraction; /* of a GPU, in millionths; 0: nothing said */
         bool kai;
 };
 
-/* Reads the words of a pod into its containers. What cannot be read is told and left out. */
+/* Reads the words of a pod into its containers. Warns of words that cannot be read, and
+ * leaves them out. */
 void words_read(const json_t *pod, struct container *containers, size_t n, struct words *ret,
                 struct patch *p);
 /* Adds the annotations, unless the pod has its own of that kind. */
@@ -49,5 +50,6 @@ const char *words_annotation(const json_t *pod, const char *key);
 
 /* Whether a resource or annotation is a word of other systems that sublet does not read. */
 bool words_are_foreign(const char *key);
-/* Tells of such annotations of a pod that gets no GPU. resource: what it should ask for. */
+/* Warns of each foreign annotation of a pod that gets no GPU: sublet ignores it. resource: what the
+ * pod should ask for instead. */
 void words_say_foreign(const json_t *pod, const char *resource, struct patch *p);

@@ -14,7 +14,8 @@
 #define LIMIT_TIMES   20  /* a run may take so many times the duration for each program … */
 #define LIMIT_EXTRA_S 120 /* … and this for starts and moves */
 
-/* What programs alone have shown, of each role: how many rounds fit the time, and the digests. */
+/* Results of a role's programs that ran alone: the rounds that fit the duration, and each program's
+ * digest. If their work is fixed, every other run must give the same digests. */
 struct reference {
         uint64_t rounds;
         char digests[BENCH_JOBS_MAX][24];
@@ -150,8 +151,8 @@ static void describe_trouble(const struct bench_run *run, const struct bench_job
                                job->trouble[0] ? job->trouble : "did not run");
 }
 
-/* Compares the results with those of the programs alone. A program that others end has done as much
- * as there was time for, so only its own checks tell. */
+/* Compares the results with the reference. A program that ends only when others have ended has no
+ * fixed amount of work, so only its own checks count. */
 static enum bench_verdict judge(const struct bench_row *row, const struct bench_run *run,
                                 const struct reference *reference)
 {
@@ -215,7 +216,7 @@ static void measure_row(struct bench_row *row, const struct bench_run *run,
         bench_row_add(row, &found);
 }
 
-/* Runs a role's programs one after the other. Each is alone, so this gives the references, too. */
+/* Runs a role's programs one after the other. Each runs alone, so this sets the reference, too. */
 static int measure_alone(struct measuring *m, const struct bench_mix *mix,
                          const struct bench_role *role, struct reference *reference,
                          enum bench_way way)

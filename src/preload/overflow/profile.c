@@ -99,12 +99,12 @@ static void read_file(const char *path)
         else
                 r = profile_parse(text, n, &profile.known, &bad);
         if (r == -EINVAL)
-                log_warning("%s is no profile: priority and size choose the buffers that leave the "
-                            "card",
+                log_warning("%s is no profile and is ignored: priority and size choose the buffers "
+                            "that leave the card",
                             path);
         else if (r == -EPROTONOSUPPORT)
-                log_warning("%s is a profile of another version: priority and size choose the "
-                            "buffers that leave the card",
+                log_warning("%s is a profile of another version and is ignored: priority and size "
+                            "choose the buffers that leave the card",
                             path);
         else if (r < 0)
                 log_warning("cannot read the profile %s: %s", path, strerror(-r));
