@@ -7,7 +7,9 @@
 #include "base/macros.h"
 
 struct channel {
-        _Atomic bool disabled;
+        _Atomic bool disabled; /* off, or half_off is not 0 */
+        bool off;
+        unsigned half_off; /* failed controls that disabled it and that no enabling undid */
         unsigned running;
         struct channel *next_spare;
 };
@@ -36,8 +38,12 @@ struct channel *channel_new(void)
 }
 
 /* Needs the lock. */
-static void set(struct channel *ch, bool disable)
+static void set(struct channel *ch, bool off, unsigned half_off)
 {
+        const bool disable = off || half_off;
+
+        ch->off = off;
+        ch->half_off = half_off;
         if (ch->disabled == disable)
                 return;
         atomic_store(&ch->disabled, disable);
@@ -47,7 +53,7 @@ static void set(struct channel *ch, bool disable)
 void channel_end(struct channel *ch)
 {
         (void)pthread_mutex_lock(&lock);
-        set(ch, false);
+        set(ch, false, 0);
         ch->next_spare = spare;
         spare = ch;
         (void)pthread_cond_broadcast(&changed);
@@ -59,11 +65,11 @@ bool channel_enabled(struct channel *ch)
         return !atomic_load(&ch->disabled);
 }
 
-void channels_disable(struct channel *const *list, size_t n)
+void channels_disable(struct channel *const *list, size_t n, bool fails)
 {
         (void)pthread_mutex_lock(&lock);
         for (size_t i = 0; i < n; i++)
-                set(list[i], true);
+                set(list[i], list[i]->off || !fails, list[i]->half_off + fails);
         for (size_t i = 0; i < n; i++)
                 while (list[i]->running && list[i]->disabled && !atomic_load(&sim.exiting))
                         (void)pthread_cond_wait(&changed, &lock);
@@ -73,8 +79,11 @@ void channels_disable(struct channel *const *list, size_t n)
 void channels_enable(struct channel *const *list, size_t n)
 {
         (void)pthread_mutex_lock(&lock);
-        for (size_t i = 0; i < n; i++)
-                set(list[i], false);
+        for (size_t i = 0; i < n; i++) {
+                const struct channel *ch = list[i];
+
+                set(list[i], false, ch->off || !ch->half_off ? ch->half_off : ch->half_off - 1);
+        }
         (void)pthread_cond_broadcast(&changed);
         (void)pthread_mutex_unlock(&lock);
 }

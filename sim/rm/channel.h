@@ -25,8 +25,10 @@ struct channel *channel_new(void); /* an enabled channel; NULL: out of memory */
 void channel_end(struct channel *ch);
 bool channel_enabled(struct channel *ch);
 
-/* Disables channels. Returns when no work runs on them, or the process exits. */
-void channels_disable(struct channel *const *list, size_t n);
+/* Disables channels. Returns when no work runs on them, or the process exits. fails: the control
+ * fails at a later channel of its list. On a card (H200, driver 580.159.04) each channel then needs
+ * an enabling for this control, beside that for a control that succeeds. */
+void channels_disable(struct channel *const *list, size_t n, bool fails);
 void channels_enable(struct channel *const *list, size_t n);
 /* Waits until no channel is disabled, or the process exits. */
 void channels_await_enabled(void);

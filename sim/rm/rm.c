@@ -187,10 +187,14 @@ static enum rm_status free_object(uint32_t client, uint32_t handle)
 
 /* ---- controls ---- */
 
-static enum rm_status pairs(const struct rm_disable_params *p, struct channel **ret_list)
+/* ret_n: the number of channels before the first one that does not exist. */
+static enum rm_status pairs(const struct rm_disable_params *p, struct channel **ret_list,
+                            uint32_t *ret_n)
 {
         for (uint32_t i = 0; i < p->count; i++) {
                 const struct object *o = find(p->clients[i], p->channels[i]);
+
+                *ret_n = i;
 
                 if (!find(p->clients[i], p->clients[i]))
                         return RM_INVALID_CLIENT;
@@ -209,6 +213,7 @@ static enum rm_status disable(const struct object *o, const struct rm_disable_pa
         struct session_counters *n = &session_own(sim.session, o->device)->counters;
         struct channel *list[RM_DISABLE_MOST];
         enum rm_status status;
+        uint32_t before = 0;
 
         if (p->event)
                 return RM_INSUFFICIENT_PERMISSIONS;
@@ -216,11 +221,16 @@ static enum rm_status disable(const struct object *o, const struct rm_disable_pa
                 return RM_INVALID_ARGUMENT;
         if (p->only_scheduling || p->rewind) /* only real cards support these options */
                 return RM_NOT_SUPPORTED;
-        status = pairs(p, list);
-        if (status != RM_OK)
+        status = pairs(p, list, &before);
+        if (status != RM_OK) {
+                if (p->disable)
+                        channels_disable(list, before, true);
+                else
+                        channels_enable(list, before);
                 return status;
+        }
         if (p->disable)
-                channels_disable(list, MIN(p->count, most));
+                channels_disable(list, MIN(p->count, most), false);
         else
                 channels_enable(list, MIN(p->count, most));
         if (most < UINT_MAX)

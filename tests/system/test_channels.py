@@ -108,6 +108,12 @@ def test_scheduling_does_not_thaw_a_frozen_program(card):
                     "counts_thawed": 1}
 
 
+def test_a_control_that_fails_at_a_later_channel_needs_a_thaw_of_its_own(card):
+    line = probe(card, "dangers", "refused")[0]
+    assert line == {"what": "refused", "status": "0x21", "counts_then": 0, "freeze": "0", "counts_frozen": 0, "thaw": "0",
+                    "counts_thawed": 0, "again": "0", "counts_thawed_twice": 1}
+
+
 def test_the_diagnostic_object_says_whether_a_channel_is_enabled(card):
     line = probe(card, "dangers", "state")[0]
     assert [line[when]["enabled"] for when in ("running", "frozen", "thawed")] == [1, 0, 1]

@@ -35,6 +35,7 @@ _Atomic(real_ioctl_fn *) real_ioctl;
 static struct object {
         uint32_t client, object, parent, class;
         bool stands, told;
+        unsigned half; /* failed controls that disabled it and that no thaw undid */
 } objects[OBJECTS];
 static unsigned object_count;
 static uint32_t clients[128];
@@ -111,8 +112,10 @@ static void answer_alloc(void *p, unsigned size)
                 status = 0x19; /* the handle is in use */
         if (!status) {
                 assert_true(object_count < OBJECTS);
-                objects[object_count++] =
-                        (struct object){client, word(p, 8), word(p, 4), class, 0, 0};
+                objects[object_count++] = (struct object){.client = client,
+                                                          .object = word(p, 8),
+                                                          .parent = word(p, 4),
+                                                          .class = class};
         }
         (void)pthread_mutex_unlock(&mutex);
         put_word(p, size == family->long_size ? family->long_status : family->short_status, status);
@@ -127,19 +130,32 @@ static void answer_free(void *p, unsigned size)
         (void)pthread_mutex_unlock(&mutex);
 }
 
-/* Disables or enables the channels in order, until one does not exist. */
+static struct object *named(const char *params, uint32_t i)
+{
+        return find(word(params, 24 + 4 * i), word(params, 280 + 4 * i));
+}
+
+/* Disables or enables the channels in order, until one does not exist. As on an H200 (580.159.04),
+ * a thaw undoes either a control that succeeded or one that failed. */
 static uint32_t switch_channels(const char *params, bool disable, uint32_t count)
 {
-        for (uint32_t i = 0; i < count; i++) {
-                struct object *o = find(word(params, 24 + 4 * i), word(params, 280 + 4 * i));
+        uint32_t n = 0;
 
-                if (!o)
-                        return 0x57;
-                if (!is_channel(o))
-                        return 0x21;
-                o->stands = disable;
+        while (n < count && named(params, n) && is_channel(named(params, n)))
+                n++;
+        for (uint32_t i = 0; i < n; i++) {
+                struct object *o = named(params, i);
+
+                if (disable && n < count)
+                        o->half++;
+                else if (!disable && !o->stands && o->half)
+                        o->half--;
+                else
+                        o->stands = disable;
         }
-        return 0;
+        if (n == count)
+                return 0;
+        return named(params, n) ? 0x21 : 0x57;
 }
 
 static uint32_t disable_channels(const struct rm_call *c, const char *params)
@@ -349,7 +365,7 @@ bool rm_stands(uint32_t client, uint32_t channel)
 
         (void)pthread_mutex_lock(&mutex);
         o = find(client, channel);
-        r = o && o->stands;
+        r = o && (o->stands || o->half);
         (void)pthread_mutex_unlock(&mutex);
         return r;
 }
@@ -367,12 +383,12 @@ static unsigned count(bool (*matters)(const struct object *o))
 
 static bool stands(const struct object *o)
 {
-        return o->stands;
+        return o->stands || o->half;
 }
 
 static bool runs_and_was_told(const struct object *o)
 {
-        return o->told && !o->stands;
+        return o->told && !stands(o);
 }
 
 unsigned rm_standing(void)

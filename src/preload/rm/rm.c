@@ -22,8 +22,8 @@
 #include "preload/driver/real.h"
 
 #define CALLS_MAX      64u /* 4,096 channels of one client */
-#define AGAIN_MAX      1000u
-#define AGAIN_NS       (100 * NSEC_PER_USEC) /* pause while another thread frees a channel */
+#define AGAIN_MAX      100u
+#define AGAIN_NS       NSEC_PER_MSEC /* pause while another thread frees a channel */
 #define THAW_AGAIN_MAX 100u
 #define THAW_AGAIN_NS  NSEC_PER_MSEC
 #define STATUS_BAD     0xe0000000u /* the ioctl() failed; its errno is in the low bits */
@@ -162,6 +162,9 @@ static int set_frozen(bool disable)
                 frozen = disable;
                 status = control_all(disable, &r);
                 for (unsigned i = 0; i < AGAIN_MAX && is_gone(status); i++) {
+                        /* The failed call has disabled some channels. RM counts that apart from the
+                         * next try, so without this they would stay disabled after the thaw. */
+                        (void)control_all(false, &r);
                         lock_release(&ledger_lock);
                         (void)syscall(SYS_nanosleep, &nap, NULL);
                         lock_acquire(&ledger_lock);

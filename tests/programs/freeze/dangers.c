@@ -1,6 +1,6 @@
 /* dangers.c: what may thaw a frozen program, and what happens to a frozen program that ends.
  *
- *   dangers [schedule|state|foreign|kill|kill-running|exit]...
+ *   dangers [schedule|refused|state|foreign|kill|kill-running|exit]...
  *
  * Each case is a child with a kernel that counts and a copy queued behind it, and prints one JSON
  * line. A bystander, a process that creates and releases 2 MiB all the time, measures its longest
@@ -139,6 +139,26 @@ static void schedule(void)
                frozen_status, before, status, after);
         status = thaw();
         printf(",\"thaw\":\"%#x\",\"counts_thawed\":%d}\n", status, counts());
+}
+
+/* Disables the program's channels by a control that fails, as its last channel does not exist, then
+ * freezes the program, and thaws it twice. */
+static void refused(void)
+{
+        struct channels_call wrong;
+        uint32_t status;
+
+        (void)list_channels();
+        wrong = calls[0];
+        wrong.channels[wrong.count++] = 0x5b1e7002;
+        status = control(&wrong, true);
+        printf("{\"what\":\"refused\",\"status\":\"%#x\",\"counts_then\":%d", status, counts());
+        status = freeze();
+        printf(",\"freeze\":\"%#x\",\"counts_frozen\":%d", status, counts());
+        status = thaw();
+        printf(",\"thaw\":\"%#x\",\"counts_thawed\":%d", status, counts());
+        status = thaw();
+        printf(",\"again\":\"%#x\",\"counts_thawed_twice\":%d}\n", status, counts());
 }
 
 /* Prints what RM's diagnostic object says of a channel before, during and after a freeze. */
@@ -306,6 +326,8 @@ int main(int argc, char **argv)
                 (void)fflush(stdout);
                 if (strcmp(argv[i], "schedule") == 0) {
                         with_work(schedule);
+                } else if (strcmp(argv[i], "refused") == 0) {
+                        with_work(refused);
                 } else if (strcmp(argv[i], "state") == 0) {
                         with_work(state);
                 } else if (strcmp(argv[i], "foreign") == 0) {

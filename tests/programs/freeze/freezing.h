@@ -26,7 +26,6 @@
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 /* Each file lists the driver functions that it uses as USED(X). */
 #define DRIVER_FUNCTION(name)      static __typeof__(name) *p_##name;
