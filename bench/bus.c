@@ -27,7 +27,6 @@
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 enum { UNITS_MAX = 4096, DEPTH = 8, TOUCHERS = 16, REGISTER_AT_ONCE_MIB = 1024 };
 enum way { COPIES, GIVEN_BACK, PASSED_ON, WAYS };

@@ -17,7 +17,6 @@
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 enum { BATCH = 256, THREADS_MAX = 64 };
 

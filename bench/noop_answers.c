@@ -10,7 +10,6 @@
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         __attribute__((visibility("default"))) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 #define NOOP_TOTAL (64 * GIB)
 
@@ -31,7 +30,6 @@ static void *find(const char *base, int version, cuuint64_t flags)
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         {#base, #symbol, since, flags},
 #include "cuda/cuda_api.def"
-#undef CU
         };
         const char *best = NULL;
         int since = -1;

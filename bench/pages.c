@@ -25,7 +25,6 @@
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 #ifndef MFD_HUGETLB
 #define MFD_HUGETLB 4u

@@ -23,7 +23,6 @@ static const struct row rows[] = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         {#base, #symbol, since, flags},
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 static void *addresses[ARRAY_SIZE(rows)];

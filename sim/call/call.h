@@ -7,7 +7,6 @@
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         EXPORT CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 enum api_flags {
         API_ANY = 0,          /* the call only needs cuInit */

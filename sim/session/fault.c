@@ -143,7 +143,6 @@ static bool fault_exists(const struct fault *f)
         static const char *const symbols[] = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) #symbol,
 #include "cuda/cuda_api.def"
-#undef CU
 #define NVML_POINT(name) #name,
 #include "sim/session/fault_points.def"
         };

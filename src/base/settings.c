@@ -18,7 +18,6 @@ const struct setting_row settings[SETTING_COUNT] = {
 #define SETTING(id, readers, kind, form, initial, help) \
         [SETTING_##id] = {"SUBLET_" #id, readers, SETTING_##kind, form, initial, help},
 #include "base/settings.def"
-#undef SETTING
 };
 
 static atomic_uint_fast64_t refused; /* bit 1 << setting: the warning was given */

@@ -8,7 +8,6 @@
 enum setting {
 #define SETTING(id, readers, kind, form, initial, help) SETTING_##id,
 #include "base/settings.def"
-#undef SETTING
         SETTING_COUNT,
 };
 

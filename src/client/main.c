@@ -15,7 +15,6 @@ static const struct cli_command commands[] = {
 #define COMMAND(name, options, explain, arguments, help) \
         {#name, name##_main, arguments, help, options, explain},
 #include "client/common/commands.def"
-#undef COMMAND
 };
 
 static const struct cli_command *find_command(const char *name)

@@ -96,6 +96,27 @@ static struct account *find_account(struct client *c, unsigned gpu)
         return gpu < SCHED_GPUS_MAX && c->accounts[gpu]->attached ? c->accounts[gpu] : NULL;
 }
 
+/* Begin a change by a client. NULL: the client is gone. */
+static struct client *touch_client(struct sched *s, sched_client id, uint64_t now_ns)
+{
+        struct client *c = client_find(s, id);
+
+        touch_begin(s, now_ns, client_gpus(c));
+        return c && !c->lost ? c : NULL;
+}
+
+/* Begin a change of what a client has on a GPU. -ESTALE: the client is gone; -EINVAL: it has
+ * nothing to do with that GPU. */
+static int touch_account(struct sched *s, sched_client id, unsigned gpu, uint64_t now_ns,
+                         struct client **ret_client, struct account **ret)
+{
+        *ret_client = touch_client(s, id, now_ns);
+        if (!*ret_client)
+                return -ESTALE;
+        *ret = find_account(*ret_client, gpu);
+        return *ret ? 0 : -EINVAL;
+}
+
 /* ---- GPUs ---- */
 
 static bool gpu_is_known(const struct sched *s, unsigned gpu)
@@ -418,14 +439,13 @@ int sched_client_usage(struct sched *s, sched_client id, unsigned gpu, const str
                        uint32_t limit_sequence, unsigned flags, uint64_t now_ns,
                        struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c;
         struct account *a;
+        int r = touch_account(s, id, gpu, now_ns, &c, &a);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
-                return -ESTALE;
-        a = find_account(c, gpu);
-        if (!a || u->backed > u->allocated)
+        if (r < 0)
+                return r;
+        if (u->backed > u->allocated)
                 return -EINVAL;
         ledger_set_usage(s, &s->gpu[gpu], c, a, u,
                          (limit_sequence == a->sequence && !a->limit_dirty) ||
@@ -463,15 +483,12 @@ static void request_commit_of(struct sched *s, struct client *c, unsigned gpu, u
 int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
                          const struct sched_request *w, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c;
         struct account *a;
+        int r = touch_account(s, id, gpu, now_ns, &c, &a);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
-                return -ESTALE;
-        a = find_account(c, gpu);
-        if (!a)
-                return -EINVAL;
+        if (r < 0)
+                return r;
         if (a->silent && !a->unevictable_requested) {
                 a->silent =
                         false; /* c stays attached although its unevictable bytes were refused */
@@ -511,15 +528,12 @@ int sched_client_request(struct sched *s, sched_client id, unsigned gpu,
 int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_export *p, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c;
         struct account *a;
+        int r = touch_account(s, id, gpu, now_ns, &c, &a);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
-                return -ESTALE;
-        a = find_account(c, gpu);
-        if (!a)
-                return -EINVAL;
+        if (r < 0)
+                return r;
         if (p->bytes > a->exported && !p->held) {
                 a->export_requested = true;
                 a->export_request = MIN(p->bytes, s->gpu[gpu].total);
@@ -539,13 +553,12 @@ int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
 int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t commit,
                         uint32_t sequence, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c;
+        struct account *a;
+        int r = touch_account(s, id, gpu, now_ns, &c, &a);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
-                return -ESTALE;
-        if (!find_account(c, gpu))
-                return -EINVAL;
+        if (r < 0)
+                return r;
         request_commit_of(s, c, gpu, commit, sequence);
         touch_end(s, out);
         return 0;
@@ -554,10 +567,9 @@ int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t
 int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idle, uint64_t now_ns,
                       struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c = touch_client(s, id, now_ns);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
+        if (!c)
                 return -ESTALE;
         if (c->lease && c->lease == lease) {
                 c->idle = idle;
@@ -570,10 +582,9 @@ int sched_client_idle(struct sched *s, sched_client id, uint64_t lease, bool idl
 int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint64_t now_ns,
                          struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c = touch_client(s, id, now_ns);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
+        if (!c)
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
                 struct holder *h = c->holder;
@@ -594,11 +605,10 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
 int sched_client_drain_failed(struct sched *s, sched_client id, uint64_t lease, uint64_t after_ns,
                               uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c = touch_client(s, id, now_ns);
 
         (void)after_ns; /* the scheduler knows the patience that it gave the client */
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
+        if (!c)
                 return -ESTALE;
         if (c->lease && c->lease == lease && c->draining) {
                 c->draining = false;
@@ -621,10 +631,9 @@ static void forgive(struct client *c)
 int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t now_ns,
                         struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c = touch_client(s, id, now_ns);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
+        if (!c)
                 return -ESTALE;
         if (c->stands && !stands)
                 forgive(c);
@@ -636,11 +645,10 @@ int sched_client_stands(struct sched *s, sched_client id, bool stands, uint64_t 
 
 int sched_client_evict(struct sched *s, sched_client id, uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c = touch_client(s, id, now_ns);
         int r;
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
+        if (!c)
                 return -ESTALE;
         r = evict_objection(s, c->holder);
         if (r == 0)
@@ -652,16 +660,13 @@ int sched_client_evict(struct sched *s, sched_client id, uint64_t now_ns, struct
 int sched_client_short(struct sched *s, sched_client id, unsigned gpu, uint64_t bytes,
                        uint64_t now_ns, struct sched_actions *out)
 {
-        struct client *c = client_find(s, id);
+        struct client *c;
         struct account *a;
         struct gpu *g;
+        int r = touch_account(s, id, gpu, now_ns, &c, &a);
 
-        touch_begin(s, now_ns, client_gpus(c));
-        if (!c || c->lost)
-                return -ESTALE;
-        a = find_account(c, gpu);
-        if (!a)
-                return -EINVAL;
+        if (r < 0)
+                return r;
         g = &s->gpu[gpu];
         g->shortage = MIN(g->total, add_sat(g->shortage, bytes));
         /* The client first gives back the bytes that it could not back. With a lease it now waits

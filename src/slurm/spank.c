@@ -197,7 +197,6 @@ static int set_environment(spank_t spank)
         }
 #define FRAMEWORK(variable, value) (void)spank_setenv(spank, #variable, value, 0);
 #include "base/frameworks.def"
-#undef FRAMEWORK
         return 0;
 }
 

@@ -19,8 +19,6 @@ static const struct symbol symbols[] = {
 #define D(member, symbol)              {#symbol, #symbol},
 #define DP(member, symbol, per_thread) {#symbol, #per_thread},
 #include "driver.def"
-#undef D
-#undef DP
 };
 #define SYMBOLS (sizeof(symbols) / sizeof(symbols[0]))
 
@@ -31,7 +29,6 @@ static const struct entry_point {
 } entry_points[] = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) {#base, #symbol, since},
 #include "cuda/cuda_api.def"
-#undef CU
 };
 #define ENTRY_POINTS (sizeof(entry_points) / sizeof(entry_points[0]))
 
@@ -60,15 +57,11 @@ static const struct driver linked = {
 #define D(member, symbol)              .member = symbol,
 #define DP(member, symbol, per_thread) D(member, symbol)
 #include "driver.def"
-#undef D
-#undef DP
 };
 static const struct driver linked_per_thread = {
 #define D(member, symbol)              .member = symbol,
 #define DP(member, symbol, per_thread) D(member, per_thread)
 #include "driver.def"
-#undef D
-#undef DP
 };
 #endif
 

@@ -15,14 +15,11 @@
 /* The driver's prototypes come from src/cuda/cuda_api.def. */
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 struct driver {
 #define D(member, symbol)              __typeof__(symbol) *member;
 #define DP(member, symbol, per_thread) D(member, symbol)
 #include "driver.def"
-#undef D
-#undef DP
 };
 
 extern struct driver cu;

@@ -12,7 +12,6 @@
 struct surface {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult(*symbol) params;
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 /* A member is NULL if the driver has no such entry point. */

@@ -13,14 +13,12 @@ struct surface all;
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         extern __typeof__(symbol) symbol __attribute__((weak));
 #include "cuda/cuda_api.def"
-#undef CU
 
 static void open_linked(void)
 {
         all = (struct surface){
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) .symbol = symbol,
 #include "cuda/cuda_api.def"
-#undef CU
         };
 }
 #endif
@@ -33,7 +31,6 @@ static const struct {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         {#base, #symbol, since, flags},
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 static void open_by_dlsym(void *library)

@@ -10,7 +10,6 @@ static const struct row {
 } rows[] = {
 #define METRIC(id, type, unit, name, help) {#type, #unit, name, help},
 #include "daemon/metrics/metrics.def"
-#undef METRIC
 };
 
 static bool ends_with(const char *text, const char *end)

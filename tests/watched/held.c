@@ -31,10 +31,8 @@ static void look_at(const char *symbol, unsigned flags)
                 return real.symbol args;                                \
         }
 #include "cuda/cuda_api.def"
-#undef CU
 
 const struct real_driver real_watched = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) .symbol = watched_##symbol,
 #include "cuda/cuda_api.def"
-#undef CU
 };

@@ -34,9 +34,6 @@ struct cli_command {
 #define OPTIONS(name) extern const struct option_row name[];
 #define EXPLAIN(name) void name(FILE *out);
 #include "client/common/commands.def"
-#undef COMMAND
-#undef OPTIONS
-#undef EXPLAIN
 
 /* Reads argv[1..] into options, as options_parse() does. Moves the words that are no options to
  * argv[0..*ret_words-1]; ret_words may be NULL with OPTIONS_NO_WORDS. Returns CLI_OK; an exit

@@ -28,7 +28,6 @@ static const struct {
 } hidden[] = {
 #define HIDDEN(name, what) {name, what},
 #include "cuda/hidden_libraries.def"
-#undef HIDDEN
 };
 
 /* Which driver counts. */

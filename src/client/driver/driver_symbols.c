@@ -18,8 +18,6 @@ static const char *const known[] = {
 #define CU_UNCAUGHT(symbol, reason) #symbol,
 #include "cuda/cuda_api.def"
 #include "cuda/cuda_uncaught.def"
-#undef CU
-#undef CU_UNCAUGHT
 };
 
 /* The functions that sublet intercepts, by their names for cuGetProcAddress. */
@@ -31,12 +29,6 @@ static const char *const caught[] = {
 #define CU_CUSTOM(name)                                #name,
 #define CU(name, symbol, since, flags, behaviour, ...) CU_##behaviour(name)
 #include "cuda/cuda_api.def"
-#undef CU
-#undef CU_PASS
-#undef CU_SUBMIT
-#undef CU_UNIFIED
-#undef CU_RETRY
-#undef CU_CUSTOM
 };
 
 static bool is_known(const char *name)

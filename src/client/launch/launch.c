@@ -366,7 +366,6 @@ struct framework_setting {
 static const struct framework_setting framework_settings[] = {
 #define FRAMEWORK(variable, value) {#variable, value, NULL},
 #include "base/frameworks.def"
-#undef FRAMEWORK
 };
 
 /* Set by --pools. PyTorch has renamed its variable; a release that knows both names prefers the

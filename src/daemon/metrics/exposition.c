@@ -25,7 +25,6 @@ static const struct family {
 } families[METRIC_COUNT] = {
 #define METRIC(id, type, unit, name, help) [METRIC_##id] = {type, unit, name, help},
 #include "daemon/metrics/metrics.def"
-#undef METRIC
 };
 
 static const char *const type_names[] = {

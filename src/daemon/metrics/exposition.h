@@ -12,7 +12,6 @@
 enum metric {
 #define METRIC(id, type, unit, name, help) METRIC_##id,
 #include "daemon/metrics/metrics.def"
-#undef METRIC
         METRIC_COUNT,
 };
 

@@ -31,8 +31,6 @@ static bool point_exists(const char *name)
 #define KILL_POINT(name_)                    {#name_, false},
 #define KILL_POINT_MESSAGE(name_, direction) {#name_, true},
 #include "daemon/setup/kill_points.def"
-#undef KILL_POINT
-#undef KILL_POINT_MESSAGE
         };
         size_t n = strcspn(name, ".");
 

@@ -12,9 +12,3 @@
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         CU_##behaviour(symbol, params)
 #include "cuda/cuda_api.def"
-#undef CU
-#undef CU_PASS
-#undef CU_SUBMIT
-#undef CU_UNIFIED
-#undef CU_RETRY
-#undef CU_CUSTOM

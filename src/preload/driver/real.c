@@ -35,12 +35,10 @@ static CUresult real_missing(void)
                 return real_missing();                                  \
         }
 #include "cuda/cuda_api.def"
-#undef CU
 
 struct real_driver real = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) .symbol = missing_##symbol,
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 _Atomic(real_ioctl_fn *) real_ioctl;

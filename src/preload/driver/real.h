@@ -15,7 +15,6 @@
 struct real_driver {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult(*symbol) params;
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 extern struct real_driver real;

@@ -16,12 +16,10 @@ static const struct door_names {
         char base_of_##symbol[sizeof(#base)];                           \
         char name_of_##symbol[sizeof(#symbol)];
 #include "cuda/cuda_api.def"
-#undef CU
 } door_names = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         .base_of_##symbol = #base, .name_of_##symbol = #symbol,
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 #define CAUGHT_PASS    false
@@ -43,7 +41,6 @@ static const struct door {
                             .flags = (flags_),                                        \
                             .caught = CAUGHT_##behaviour},
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 _Static_assert(sizeof(struct door_names) <= UINT16_MAX, "offsets are 16 bits");
@@ -233,7 +230,6 @@ static bool is_uncaught(const char *name)
         static const char names[] =
 #define CU_UNCAUGHT(symbol, reason) #symbol "\0"
 #include "cuda/cuda_uncaught.def"
-#undef CU_UNCAUGHT
                 ; /* the list ends with an empty name */
 
         for (const char *n = names; *n; n += strlen(n) + 1)

@@ -14,7 +14,6 @@
 enum door_row {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) DOOR_##symbol,
 #include "cuda/cuda_api.def"
-#undef CU
         DOOR_COUNT,
         DOOR_NONE = DOOR_COUNT,
 };

@@ -34,7 +34,6 @@ static NOINLINE CUresult tell(enum door_row row, CUresult result)
                 return tell(DOOR_##symbol, behind.symbol args);         \
         }
 #include "cuda/cuda_api.def"
-#undef CU
 
 struct real_driver *tell_begin(struct real_driver *table)
 {
@@ -45,7 +44,6 @@ struct real_driver *tell_begin(struct real_driver *table)
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         table->symbol = tell_##symbol;
 #include "cuda/cuda_api.def"
-#undef CU
         tell_all = true;
         return &behind;
 }

@@ -221,12 +221,6 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         CU_##behaviour(symbol, stream, params, args)
 #include "cuda/cuda_api.def"
-#undef CU
-#undef CU_PASS
-#undef CU_SUBMIT
-#undef CU_UNIFIED
-#undef CU_RETRY
-#undef CU_CUSTOM
 
 /* ---- the rows ---- */
 
@@ -238,12 +232,6 @@ static void *const door_wrappers[DOOR_COUNT] = {
 #define CU_CUSTOM(symbol)                                               [DOOR_##symbol] = (void *)door_##symbol,
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CU_##behaviour(symbol)
 #include "cuda/cuda_api.def"
-#undef CU
-#undef CU_PASS
-#undef CU_SUBMIT
-#undef CU_UNIFIED
-#undef CU_RETRY
-#undef CU_CUSTOM
 };
 
 void *doors_wrapper(enum door_row row)

@@ -369,28 +369,27 @@ static void primary_ended(CUdevice dev, bool reset, CUresult r)
         lock_release(&core_lock);
 }
 
-CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+static CUresult primary_end(CUdevice dev, bool reset)
 {
         struct ending ending;
-        bool ours = primary_ends(dev, false, &ending);
-        CUresult r = real.cuDevicePrimaryCtxRelease_v2(dev);
+        bool ours = primary_ends(dev, reset, &ending);
+        CUresult r = reset ? real.cuDevicePrimaryCtxReset_v2(dev)
+                           : real.cuDevicePrimaryCtxRelease_v2(dev);
 
         context_died(ending);
         if (ours)
-                primary_ended(dev, false, r);
+                primary_ended(dev, reset, r);
         return r;
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+        return primary_end(dev, false);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-        struct ending ending;
-        bool ours = primary_ends(dev, true, &ending);
-        CUresult r = real.cuDevicePrimaryCtxReset_v2(dev);
-
-        context_died(ending);
-        if (ours)
-                primary_ended(dev, true, r);
-        return r;
+        return primary_end(dev, true);
 }
 
 /* ---- green contexts: parts of the processors of a primary context ----

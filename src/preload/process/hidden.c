@@ -12,7 +12,6 @@
 static const char *const names[] = {
 #define HIDDEN(name, what) name,
 #include "cuda/hidden_libraries.def"
-#undef HIDDEN
 };
 
 /* The result of the last search, and the loader's counters when it was made. */

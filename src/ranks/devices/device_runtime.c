@@ -38,7 +38,6 @@ static int card_of(int device)
 #define RT_HAND(name, params, args)
 #define RT(name, params, args, how) RT_##how(name, params, args)
 #include "ranks/real/runtime_api.def"
-#undef RT
 
 /* The real function comes first: it calls cuInit(). */
 ENTRY(cudaGetDeviceCount, (int *count))
@@ -208,7 +207,6 @@ void *devices_replace_runtime(const char *symbol)
         static const struct entry rows[] = {
 #define RT(name, params, args, how) {#name, (void *)entry_##name},
 #include "ranks/real/runtime_api.def"
-#undef RT
         };
 
         return entry_find(rows, ARRAY_SIZE(rows), symbol);

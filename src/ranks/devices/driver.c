@@ -33,7 +33,6 @@ ENTRY(cuDeviceGet, (CUdevice * device, int ordinal))
 #define CU(base, symbol, since, flags, behaviour, detail, params, args) \
         ENTRY_OF(TRANSLATED(symbol), symbol, params, args)
 #include "cuda/cuda_api.def"
-#undef CU
 
 static CUmemLocation card_of(CUmemLocation location)
 {
@@ -126,7 +125,6 @@ void *devices_replace_driver(const char *symbol)
 #define CU(base, symbol, since, flags, behaviour, detail, params, args) \
         ROW(TRANSLATED(symbol), symbol)
 #include "cuda/cuda_api.def"
-#undef CU
                 {"cuInit", (void *)entry_cuInit},
                 {"cuDeviceGet", (void *)entry_cuDeviceGet},
                 {"cuMemCreate", (void *)entry_cuMemCreate},

@@ -474,7 +474,6 @@ static ncclResult_t refuse(const char *function)
 #define PASS_REAL(first, ...)               (real_ __VA_OPT__(, ) __VA_ARGS__)
 #define NCCL(name, params, args, behaviour) NCCL_##behaviour(name, params, args)
 #include "ranks/real/nccl_api.def"
-#undef NCCL
 
 /* ---- operations ---- */
 
@@ -676,7 +675,6 @@ void *nccl_replace(const char *symbol)
         static const struct entry entries[] = {
 #define NCCL(name, params, args, behaviour) {#name, (void *)entry_##name},
 #include "ranks/real/nccl_api.def"
-#undef NCCL
                 {"ncclGetErrorString", (void *)entry_ncclGetErrorString},
                 {"ncclGetLastError", (void *)entry_ncclGetLastError},
         };

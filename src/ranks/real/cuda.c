@@ -11,18 +11,15 @@ static CUresult missing(void);
                 return missing();                                       \
         }
 #include "cuda/cuda_api.def"
-#undef CU
 
 static struct real_cuda cuda = {
 #define CU(base, symbol, since, flags, behaviour, detail, params, args) .symbol = missing_##symbol,
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 static const char *const names[] = {
 #define CU(base, symbol, since, flags, behaviour, detail, params, args) #symbol,
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 _Static_assert(sizeof(cuda) == sizeof(names), "one function for each name");

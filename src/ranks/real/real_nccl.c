@@ -10,7 +10,6 @@
                 return ncclInvalidUsage;          \
         }
 #include "ranks/real/nccl_api.def"
-#undef NCCL
 
 static const char *missing_last(ncclComm_t comm)
 {
@@ -21,14 +20,12 @@ static const char *missing_last(ncclComm_t comm)
 static struct real_nccl nccl = {
 #define NCCL(name, params, args, behaviour) .name = missing_##name,
 #include "ranks/real/nccl_api.def"
-#undef NCCL
         .ncclGetLastError = missing_last,
 };
 
 static const char *const names[] = {
 #define NCCL(name, params, args, behaviour) #name,
 #include "ranks/real/nccl_api.def"
-#undef NCCL
         "ncclGetLastError",
 };
 _Static_assert(sizeof(nccl) == sizeof(names), "one function for each name");

@@ -9,7 +9,6 @@
 struct real_nccl {
 #define NCCL(name, params, args, behaviour) ncclResult_t(*name) params;
 #include "ranks/real/nccl_api.def"
-#undef NCCL
         const char *(*ncclGetLastError)(ncclComm_t comm);
 };
 

@@ -14,18 +14,15 @@
                 return NOT_SUPPORTED;    \
         }
 #include "ranks/real/runtime_api.def"
-#undef RT
 
 static struct real_runtime runtime = {
 #define RT(name, params, args, how) .name = missing_##name,
 #include "ranks/real/runtime_api.def"
-#undef RT
 };
 
 static const char *const names[] = {
 #define RT(name, params, args, how) #name,
 #include "ranks/real/runtime_api.def"
-#undef RT
 };
 _Static_assert(sizeof(runtime) == sizeof(names), "one function for each name");
 

@@ -6,7 +6,6 @@
 struct real_runtime {
 #define RT(name, params, args, how) int(*name) params;
 #include "ranks/real/runtime_api.def"
-#undef RT
 };
 
 const struct real_runtime *real_runtime(void);

@@ -17,7 +17,6 @@
 /* The driver's prototypes come from src/cuda/cuda_api.def. */
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 /* D(member, name, symbol, version) */
 #define DRIVER_ALL(D)                                                        \

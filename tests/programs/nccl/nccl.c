@@ -14,7 +14,6 @@ static const struct {
 } functions[] = {
 #define N(result, member, needed, params) {"nccl" #member, needed},
 #include "nccl.def"
-#undef N
 };
 
 void nccl_open(void)

@@ -77,7 +77,6 @@ typedef struct {
 struct nccl {
 #define N(result, member, needed, params) result(*member) params;
 #include "nccl.def"
-#undef N
 };
 
 extern struct nccl nccl; /* members that are not needed may be NULL */

@@ -31,7 +31,6 @@
 
 #define N(result, member, needed, params) result nccl##member params;
 #include "nccl.def"
-#undef N
 
 struct ncclComm {
         int n, rank, device;

@@ -12,14 +12,12 @@
 enum row {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) ROW_##symbol,
 #include "cuda/cuda_api.def"
-#undef CU
         ROW_COUNT,
 };
 
 static const char *const names[] = {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) #symbol,
 #include "cuda/cuda_api.def"
-#undef CU
 };
 
 static unsigned calls[ROW_COUNT];
@@ -57,7 +55,6 @@ static CUresult called(int row)
                 return called(ROW_##symbol);                            \
         }
 #include "cuda/cuda_api.def"
-#undef CU
 #undef cuGetProcAddress
 #undef cuGetProcAddress_v2
 
@@ -117,7 +114,6 @@ static void *find(const char *name, int version, cuuint64_t flags)
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         {#base, since, (flags)&CU_API_PTSZ, (void *)symbol},
 #include "cuda/cuda_api.def"
-#undef CU
         };
         void *plain = NULL, *variant = NULL;
 

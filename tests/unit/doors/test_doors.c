@@ -21,7 +21,6 @@ static void *driver;
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         typedef CUresult fn_##symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 #define OURS(symbol)   ((fn_##symbol *)doors_wrapper(DOOR_##symbol))
 #define THEIRS(symbol) compat_dlsym(driver, #symbol)
 
@@ -68,7 +67,6 @@ static void every_row_is_found_by_its_names(void **state)
         assert_true(rows_knows_base(#base));                            \
         assert_int_equal(rows_find_base(#base, since, (flags)&CU_API_PTSZ ? 2 : 0), DOOR_##symbol);
 #include "cuda/cuda_api.def"
-#undef CU
         assert_int_equal(rows_find_symbol("cuNoSuchThing"), DOOR_NONE);
         assert_int_equal(rows_find_symbol(""), DOOR_NONE);
         assert_false(rows_knows_base("cuMemAlloc_v2"));
@@ -472,7 +470,6 @@ static void every_row_resolves_to_its_own_door(void **state)
                                  doors_wrapper(DOOR_##symbol) ? doors_wrapper(DOOR_##symbol) \
                                                               : THEIRS(symbol));
 #include "cuda/cuda_api.def"
-#undef CU
         assert_ptr_equal(resolved("cuGetProcAddress", 11030, 0),
                          doors_wrapper(DOOR_cuGetProcAddress));
         assert_ptr_equal(resolved("cuGetProcAddress", 12000, 0),
@@ -576,8 +573,6 @@ static void a_name_says_whether_it_is_an_undecided_version(void **state)
 #define CU_UNCAUGHT(symbol, reason) assert_false(rows_is_undecided(#symbol));
 #include "cuda/cuda_api.def"
 #include "cuda/cuda_uncaught.def"
-#undef CU
-#undef CU_UNCAUGHT
 }
 
 static void a_version_older_than_the_table_passes_and_is_not_counted(void **state)
@@ -599,7 +594,6 @@ static void unknown_functions_are_counted_by_name(void **state)
         if (!rows_knows_base(#symbol)) \
                 rows_count_unknown(#symbol);
 #include "cuda/cuda_uncaught.def"
-#undef CU_UNCAUGHT
         assert_int_equal(rows_unknown_count(), before);
 
         assert_non_null(resolved("cuUnheardOf", 13000, 0));

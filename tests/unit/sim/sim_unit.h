@@ -12,7 +12,6 @@
 
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult symbol params;
 #include "cuda/cuda_api.def"
-#undef CU
 
 #define UNIT_MIB ((size_t)1 << 20)
 

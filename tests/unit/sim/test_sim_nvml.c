@@ -153,7 +153,6 @@ SIM_TEST_WITH(every_exported_entry_point_is_found_by_name_and_version,
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         {#base, #symbol, since, flags},
 #include "cuda/cuda_api.def"
-#undef CU
         };
         void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
         unsigned found = 0;
