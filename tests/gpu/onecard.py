@@ -25,8 +25,8 @@ MIB = 1 << 20
 
 
 def rehearse():
-    global RANKS, ROUNDS, SPEED, NETS, STEPS, SAME, SAMPLES, BATCHES, SIZES, BIG_RANKS, BIG_SECONDS, GLOO_MOST, GOES_ON_STEPS
-    RANKS, ROUNDS, BIG_RANKS, BIG_SECONDS, STEPS, GOES_ON_STEPS = (2, 4), 1, 2, 2, 3, 40
+    global RANKS, ROUNDS, SPEED, NETS, STEPS, SAME, SAMPLES, BATCHES, SIZES, BIG, BIG_SECONDS, GLOO_MOST, GOES_ON_STEPS
+    RANKS, ROUNDS, BIG, BIG_SECONDS, STEPS, GOES_ON_STEPS = (2, 4), 1, [(2, 1.1)], 2, 3, 40
     SPEED = {net: {**some, "batch": 8, "steps": 2, "warm": 1} for net, some in SPEED.items()}
     NETS, SAME = {net: {**some, "batch": 8} for net, some in NETS.items()}, {**SAME, "steps": STEPS}
     SAMPLES, BATCHES, GLOO_MOST = 32, (8, 16), 1 << 16
@@ -301,22 +301,15 @@ def buckets(cases, team):
 
 # ---- more than the card ----
 
-BIG_RANKS, BIG_SECONDS, BIG_MS = 8, 60, 20
-RATIO = 2.3           # memory of all ranks, as a multiple of the card
+BIG_SECONDS, BIG_MS = 15, 20
+BIG = [(8, 1.1), (2, 1.1), (4, 1.1), (8, 1.5), (2, 1.5), (4, 1.5)]  # ranks, memory of all as a multiple of the card
 HOST_SHARE = 0.8      # of the host's memory at most
 OTHER_GIB = 1         # of each rank: what it multiplies, and sums
-CARD_SHARE = 0.45     # of the card, beside what the host holds: the daemon refused ranks that counted on more
 
 
 def host_bytes():
     with open("/proc/meminfo", encoding="ascii") as f:
         return int(f.readline().split()[1]) * 1024
-
-
-def gib_each(card, host):
-    """Returns the GiB of each rank: RATIO of the card, or as much as card and host have room for."""
-    room = CARD_SHARE * card + HOST_SHARE * host
-    return max(1, int(min(RATIO * card, room) / BIG_RANKS / GIB - OTHER_GIB))
 
 
 def moved(events, pids):
@@ -332,39 +325,36 @@ def moved(events, pids):
 def big(part, result):
     """Ranks that together need more than the card, and change all of it in each step."""
     card, host = (2 * GIB, 2 * GIB) if suite.rehearsing() else (suite.Card(part).total(), host_bytes())
-    gib = 2 if suite.rehearsing() else gib_each(card, host)
     part.daemon(**SETTINGS, **({} if suite.rehearsing() else {"host_memory": f"{int(HOST_SHARE * host / GIB)}GiB"}))
     cases = Cases(part, result)
-    result.update(ranks=BIG_RANKS, gib_each=gib, of_the_card=round(gib * BIG_RANKS * GIB / card, 2))
-    team = Team(part, "big", BIG_RANKS, timeout=500)
+    for ranks, ratio in BIG:
+        gib = 2 if suite.rehearsing() else int(ratio * card / ranks / GIB - OTHER_GIB)
+        team = Team(part, f"big-{ranks}-{ratio}", ranks)
+        cases.attempt(f"{ranks} ranks of {gib} GiB, {ratio} of the card", changes_all, part, team, gib, needs=60)
+        cases.end(team)
+    cases.finish()
 
-    def run():
-        before = part.gpu()["handoffs"]
-        team.tell("big", gib=gib, seconds=BIG_SECONDS, steps=2000, ms=BIG_MS)
-        filled = team.from_all("filled", part.left())
-        from_ns = max(e["t_ns"] for e in filled)
-        cases.note("filled", seconds=round(max(e["seconds"] for e in filled), 1), multiplications=filled[0]["multiplications"])
-        p = team.p
-        try:
-            answers = team.from_all("done", part.left())
-        except Failure:
-            cases.note("steps", before_the_failure=[round(e["seconds"], 2) for e in p.of("step") if e["rank"] == 0])
-            raise
-        steps = [e["seconds"] for e in p.of("step") if e["rank"] == 0]
-        last_ns = max(e["t_ns"] for e in p.of("step")) if steps else from_ns
-        events = [e for e in part.traced() if from_ns <= e["t_ns"] <= last_ns]
-        found = {"steps": len(steps), "step_s": round(statistics.median(steps), 2) if steps else None,
-                 "seconds": round((last_ns - from_ns) / 1e9, 1), "handoffs": part.gpu()["handoffs"] - before, **moved(events, team.pids.values()),
-                 "frozen": sum(e["event"] == "frozen" for e in events),
-                 "words": sum(a["words"] for a in answers), "wrong": sum(a["wrong"] for a in answers)}
-        if found["wrong"]:
-            found["error"] = f"{found['wrong']} words are wrong"
-        elif not suite.rehearsing() and not found["handoffs"]:
-            found["error"] = "no hand-off"
-        return found
 
-    cases.attempt("steps", run)
-    cases.finish(team)
+def changes_all(part, team, gib):
+    before = part.gpu()["handoffs"]
+    team.tell("big", gib=gib, seconds=BIG_SECONDS, steps=2000, ms=BIG_MS)
+    filled = team.from_all("filled", part.left())
+    from_ns = max(e["t_ns"] for e in filled)
+    p = team.p
+    answers = team.from_all("done", part.left())
+    steps = [e["seconds"] for e in p.of("step") if e["rank"] == 0]
+    last_ns = max(e["t_ns"] for e in p.of("step")) if steps else from_ns
+    events = [e for e in part.traced() if from_ns <= e["t_ns"] <= last_ns]
+    found = {"filled_s": round(max(e["seconds"] for e in filled), 1), "steps": len(steps),
+             "step_s": round(statistics.median(steps), 2) if steps else None,
+             "seconds": round((last_ns - from_ns) / 1e9, 1), "handoffs": part.gpu()["handoffs"] - before, **moved(events, team.pids.values()),
+             "frozen": sum(e["event"] == "frozen" for e in events),
+             "words": sum(a["words"] for a in answers), "wrong": sum(a["wrong"] for a in answers)}
+    if found["wrong"]:
+        found["error"] = f"{found['wrong']} words are wrong"
+    elif not suite.rehearsing() and not found["handoffs"]:
+        found["error"] = "no hand-off"
+    return found
 
 
 # ---- ends and stops ----
@@ -601,6 +591,6 @@ PARTS = {
     "onecard-allreduce": (allreduce, 280),
     "onecard-speed": (speed, 300),
     "onecard-epoch": (epoch, 260),
-    "onecard-big": (big, 300),
+    "onecard-big": (big, 480),
     "onecard-dies": (dies, 330),
 }

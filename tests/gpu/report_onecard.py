@@ -42,11 +42,8 @@ def figures(parts):
     for name, case in good(cases(parts, "onecard-allreduce"), "alone_ms").items():
         if name.endswith(", 100 MiB, sliced"):
             out.append((f"one all-reduce: {name}", f"{case['alone_ms']:.2f} ms", "", None))
-    steps = cases(parts, "onecard-big").get("steps", {})
-    if "wrong" in steps:
-        r = parts["onecard-big"]
-        out.append((f"{r['ranks']} ranks of {r['gib_each']} GiB, {r['of_the_card']} times the card: memory at the end",
-                    f"{steps['words']} words, {steps['wrong']} wrong, after {steps['handoffs']} hand-offs", "right", not steps["wrong"]))
+    out += [(f"{name}: memory at the end", f"{case['words']} words, {case['wrong']} wrong, after {case['handoffs']} hand-offs", "right",
+             not case["wrong"]) for name, case in cases(parts, "onecard-big").items() if "wrong" in case]
     out += verdict(cases(parts, "onecard-dies"), "ranks that die, stop or come late, and a daemon that is killed", "as they should")
     out += verdict(cases(parts, "onecard-graphs"), "collectives in replayed CUDA graphs", "right sums and contents")
     out += verdict(cases(parts, "onecard-checks"), "all types and operations of NCCL (`nccl_checks`)", "right")
@@ -126,21 +123,18 @@ def epoch_page(found, r):
     return lines
 
 
-def big_page(found, r):
-    s = found.get("steps", {})
-    if "step_s" not in s:
+def big_page(found):
+    rows = good(found, "step_s")
+    if not rows:
         return []
-    lines = ["## More than the card", "",
-             f"{r['ranks']} ranks have {r['gib_each']} GiB each, together {r['of_the_card']} times the card. Each step computes for"
-             f" {onecard.BIG_MS} ms, adds up 64 MiB of all ranks and changes all memory. Each rank needs its memory in each step, so"
-             " nearly all of it moves.", "",
-             "| what | measured |", "|---|---|",
-             f"| until all memory was filled | {found.get('filled', {}).get('seconds', '?')} s |",
-             f"| steps, median of a step | {s['steps']}, {s['step_s']} s |", f"| hand-offs, freezes | {s['handoffs']}, {s['frozen']} |"]
-    for way in ("out", "in"):
-        m = s[way]
-        lines.append(f"| moved {way} | {m['gib']} GiB, {'?' if m['gb_s'] is None else m['gb_s']} GB/s while it moved |")
-    return [*lines, f"| words compared at the end | {s['words']}, {s['wrong']} wrong |", ""]
+    return ["## More than the card", "",
+            f"Each step computes for {onecard.BIG_MS} ms, adds up 64 MiB of all ranks and changes all memory. Each rank needs its memory in"
+            " each step, so nearly all of it moves. All words are compared at the end.", "",
+            "| ranks | filled, s | steps | a step, s | hand-offs | freezes | out, GiB | GB/s | in, GiB | GB/s | words | wrong |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
+            *("| " + " | ".join(str(cell) for cell in (name, case["filled_s"], case["steps"], case["step_s"], case["handoffs"], case["frozen"],
+                                                    case["out"]["gib"], case["out"]["gb_s"], case["in"]["gib"], case["in"]["gb_s"],
+                                                    case["words"], case["wrong"])) + " |" for name, case in rows.items()), ""]
 
 
 def dies_page(found):
@@ -183,7 +177,7 @@ def page(results):
     lines += losses_page(of["losses"]) if good(of.get("losses", {}), "relative") else []
     lines += [*speed_page(of.get("speed", {})), *allreduce_page(of.get("allreduce", {})),
               *epoch_page(of.get("epoch", {}), found.get("onecard-epoch", {})),
-              *big_page(of.get("big", {}), found.get("onecard-big", {})), *dies_page(of.get("dies", {})), *graphs_page(of.get("graphs", {})),
+              *big_page(of.get("big", {})), *dies_page(of.get("dies", {})), *graphs_page(of.get("graphs", {})),
               *checks_page(of.get("checks", {}))]
     lines += [line for name, r in found.items() if "skipped" in r for line in (f"Part `{name}` was not run: {r['skipped']}.", "")]
     wrongs = [line for some in of.values() for line in errors(some)]

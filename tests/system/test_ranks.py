@@ -2,6 +2,7 @@
 the card, when some of them stop or end, and when the daemon ends. tests/programs/nccl judges the results."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,6 +143,21 @@ def test_results_are_right_when_data_exceed_the_rings(roomy):
 @pytest.mark.parametrize("check", FAILURES)
 def test_ranks_go_on_when_another_one_ends_or_stays_away(roomy, check):
     right(checks(roomy, 3, "--only", check), check)
+
+
+def test_an_error_says_which_rank_has_ended(roomy):
+    p = checks(roomy, 3, "--only", "killed")
+    right(p, "killed")
+    assert re.search(r"error 6 after \d+ ms: rank [01] of 3: the process of rank 2 has ended", p.out()), p.report()
+
+
+@pytest.mark.parametrize("refusals, last", [("1-1", "trying 2 MiB of it"), ("1-1000", "trying 6 MiB of host memory")])
+def test_rings_for_which_the_card_has_no_room_are_smaller_or_in_host_memory(roomy, refusals, last):
+    p = checks(roomy, 3, "--only", "all-reduce,ring", *SMALL, SIMCUDA_FAIL=f"cuMemExportToShareableHandle:{refusals}:2",
+               SUBLET_LOG="info")
+    right(p, "all-reduce", "ring")
+    tries = re.findall(r"rank 0 of 3: the card has no room for its ring; (.*)", p.err())
+    assert tries and tries[-1] == last, tries
 
 
 @pytest.mark.parametrize("ranks", [4])

@@ -21,7 +21,7 @@ static void nap(void)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static void note(void *context)
+static void note(void *context, int rank)
 {
         atomic_store((atomic_bool *)context, true);
 }
@@ -80,6 +80,7 @@ static void a_rank_learns_that_the_serving_process_has_ended(void **state)
         for (int i = 0; i < PATIENCE_MS && !lost; i++)
                 nap();
         assert_true(lost);
+        assert_int_equal(meet_lost(m), -1); /* nobody is left to say whose process it was */
         assert_int_equal(meet_all(m, &mine, sizeof(mine), NULL, 0, all, NULL), -ECONNRESET);
         meet_leave(m, 0);
 }
@@ -132,6 +133,30 @@ static void ranks_that_leave_together_are_no_error(void **state)
                         meet_leave(m[i], 0);
                 assert_false(lost);
         }
+}
+
+static void the_others_learn_which_rank_has_ended(void **state)
+{
+        uint8_t name[MEET_NAME];
+        struct meet *m[2];
+        int mine = 0, all[3];
+        pid_t pid;
+
+        assert_int_equal(meet_serve_new(name), 0);
+        pid = fork();
+        if (pid == 0) {
+                int fd = server_connect(name);
+                const struct said hello = {.kind = SAID_HELLO, .rank = 1, .n = 3};
+
+                _exit(fd >= 0 && said_send(fd, &hello, NULL, 0) == 0 ? 0 : 1);
+        }
+        for (int i = 0; i < 2; i++)
+                assert_int_equal(meet_join(name, 2 * i, 3, NULL, NULL, &m[i]), 0);
+        assert_int_equal(meet_all(m[0], &mine, sizeof(mine), NULL, 0, all, NULL), -ECONNRESET);
+        assert_int_equal(meet_lost(m[0]), 1);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        for (int i = 0; i < 2; i++)
+                meet_leave(m[i], 0);
 }
 
 #define RANKS 8
@@ -261,6 +286,7 @@ int main(void)
                 cmocka_unit_test(a_rank_learns_that_the_serving_process_has_ended),
                 cmocka_unit_test(a_serving_process_that_leaves_before_it_ends_is_no_error),
                 cmocka_unit_test(ranks_that_leave_together_are_no_error),
+                cmocka_unit_test(the_others_learn_which_rank_has_ended),
                 cmocka_unit_test(ranks_learn_how_much_those_that_left_have_done),
                 cmocka_unit_test(ranks_get_more_descriptors_than_may_be_on_their_way),
                 cmocka_unit_test(a_server_does_not_spin_when_too_many_connect),

@@ -33,6 +33,7 @@ static CUmemGenericAllocationHandle name;
 static struct handle *handle;
 static bool no_back;
 static unsigned grows, waits, passed_on;
+static unsigned rooms; /* how often more room can be had */
 static uint64_t asked;
 
 /* ---- fakes of other modules ---- */
@@ -54,6 +55,13 @@ bool room_grow(struct gpu *g, uint64_t more)
         asked = more;
         gpu_room += PAGE;
         return grows-- > 0;
+}
+
+bool hooks_more_room(struct gpu *g, uint64_t *room)
+{
+        assert_ptr_equal(g, gpu);
+        assert_int_equal(atomic_load(&core_lock.word), 0);
+        return rooms && rooms--;
 }
 
 int swap_back_block(struct gpu *g, struct block *b)
@@ -195,7 +203,7 @@ static int begin(void **state)
         unevictable_room = UINT64_MAX;
         quiesce_now = QUIESCE_DONE;
         more_rooms = 1;
-        gates = grows = waits = passed_on = 0;
+        gates = grows = waits = passed_on = rooms = 0;
         gpu_room = UINT64_MAX;
         meanwhile = NULL;
         atomic_store(&gate_bits, 0);
@@ -331,6 +339,15 @@ static void a_handle_without_contents_becomes_unevictable_at_once(void **state)
         assert_int_equal(atomic_load(&gate_bits), 0);
         assert_non_null(driver_word(at[0], 2));
         assert_null(driver_word(at[1], 2));
+}
+
+static void a_card_that_is_full_for_a_moment_gets_room_for_the_memory(void **state)
+{
+        rooms = 1;
+        driver_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(fix(), CUDA_SUCCESS);
+        assert_unevictable();
+        assert_int_equal(rooms, 0);
 }
 
 static void evicted_extents_are_restored_before_the_copy(void **state)
@@ -744,6 +761,7 @@ int main(void)
                 SHARE_TEST(failures_in_a_row_leave_the_handle_evictable_and_intact),
                 SHARE_TEST(contents_cannot_be_copied_without_a_context),
                 SHARE_TEST(a_handle_without_contents_becomes_unevictable_at_once),
+                SHARE_TEST(a_card_that_is_full_for_a_moment_gets_room_for_the_memory),
                 SHARE_TEST(evicted_extents_are_restored_before_the_copy),
                 SHARE_TEST(a_handle_of_one_own_extent_needs_no_copy),
                 SHARE_TEST(a_handle_stays_evictable_without_room_for_it),

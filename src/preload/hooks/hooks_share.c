@@ -154,7 +154,8 @@ static CUresult replace(struct gpu *g, struct handle *h, CUmemGenericAllocationH
         CUcontext popped;
         CUresult r;
 
-        r = real.cuMemCreate(ret, h->bytes, &h->prop, 0);
+        /* The daemon has counted the bytes, but the card may be full for a moment. */
+        r = HOOKS_RETRY_ON(g, real.cuMemCreate(ret, h->bytes, &h->prop, 0));
         if (r == CUDA_SUCCESS && contents) {
                 r = g->context ? real.cuCtxPushCurrent_v2(g->context->handle)
                                : CUDA_ERROR_INVALID_CONTEXT;

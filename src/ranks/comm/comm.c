@@ -29,34 +29,101 @@ static pid_t owner; /* the process of `all` */
 
 /* ---- errors ---- */
 
-static __thread char last_error[256];
+static pthread_mutex_t errors = PTHREAD_MUTEX_INITIALIZER;
+static char last_error[COMM_WHY_MAX]; /* of any thread: a program may ask in another one */
 
 const char *comm_last_error(void)
 {
-        return last_error;
+        static __thread char copy[sizeof(last_error)];
+
+        (void)pthread_mutex_lock(&errors);
+        (void)memcpy(copy, last_error, sizeof(copy));
+        (void)pthread_mutex_unlock(&errors);
+        return copy;
+}
+
+static void set_last_error(const char text[static COMM_WHY_MAX])
+{
+        (void)pthread_mutex_lock(&errors);
+        (void)memcpy(last_error, text, sizeof(last_error));
+        (void)pthread_mutex_unlock(&errors);
 }
 
 ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
 {
+        char text[COMM_WHY_MAX] = "";
         va_list args;
 
         va_start(args, format);
-        (void)vsnprintf(last_error, sizeof(last_error), format, args);
+        (void)vsnprintf(text, sizeof(text), format, args);
         va_end(args);
+        set_last_error(text);
         /* NCCL's other errors are the program's own, and it learns them from NCCL's functions. */
         log_write(result == ncclInvalidUsage || result == ncclSystemError ? LOG_LEVEL_WARNING
                                                                           : LOG_LEVEL_INFO,
-                  "%s", last_error);
+                  "%s", text);
         return result;
 }
 
-ncclResult_t comm_cuda_failed(const char *what, CUresult e)
+/* The communicator is of no more use. Its first reason stays. */
+static void fail_for_good(struct comm *c, ncclResult_t error, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+
+static void fail_for_good(struct comm *c, ncclResult_t error, const char *format, ...)
+{
+        char text[COMM_WHY_MAX] = "";
+        ncclResult_t none = ncclSuccess;
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(text, sizeof(text), format, args);
+        va_end(args);
+        (void)pthread_mutex_lock(&errors);
+        if (atomic_compare_exchange_strong(&c->error, &none, error))
+                (void)memcpy(c->why, text, sizeof(text));
+        (void)pthread_mutex_unlock(&errors);
+}
+
+static void describe_lost(const struct comm *c, int lost, char ret[static COMM_WHY_MAX])
+{
+        if (lost >= 0)
+                (void)snprintf(ret, COMM_WHY_MAX,
+                               "rank %d of %d: the process of rank %d has ended, see its output",
+                               c->rank, c->n, lost);
+        else
+                (void)snprintf(ret, COMM_WHY_MAX,
+                               "rank %d of %d: the process of another rank has ended, see their "
+                               "output",
+                               c->rank, c->n);
+}
+
+void comm_lost(struct comm *c, int lost)
+{
+        char text[COMM_WHY_MAX];
+
+        describe_lost(c, lost, text);
+        fail_for_good(c, ncclRemoteError, "%s", text);
+}
+
+ncclResult_t comm_lost_fail(const struct comm *c, int lost)
+{
+        char text[COMM_WHY_MAX];
+
+        describe_lost(c, lost, text);
+        return comm_fail(ncclRemoteError, "%s", text);
+}
+
+ncclResult_t comm_cuda_failed(const struct comm *c, const char *what, CUresult e)
 {
         const char *text = NULL;
 
         (void)real_cuda()->cuGetErrorString(e, &text);
-        return comm_fail(ncclUnhandledCudaError, "%s: CUDA error %d, %s", what, (int)e,
-                         text ? text : "unknown");
+        return comm_fail(ncclUnhandledCudaError, "rank %d of %d: %s failed: CUDA error %d, %s%s",
+                         c->rank, c->n, what, (int)e, text ? text : "unknown",
+                         e == CUDA_ERROR_OUT_OF_MEMORY
+                                 ? "; run fewer ranks, or raise unevictable_share (sublet status "
+                                   "shows what cannot leave the card)"
+                                 : "");
 }
 
 /* ---- what a program holds ---- */
@@ -165,15 +232,39 @@ static bool is_left(struct comm *c)
         return c->meet && atomic_load(&c->collectives) > meet_uses(c->meet);
 }
 
+/* Makes the communicator's reason the last error. */
+static void tell_why(const struct comm *c)
+{
+        char text[COMM_WHY_MAX];
+
+        (void)pthread_mutex_lock(&errors);
+        (void)memcpy(text, c->why, sizeof(text));
+        (void)pthread_mutex_unlock(&errors);
+        if (!text[0])
+                (void)snprintf(text, sizeof(text), "rank %d of %d: the communicator has ended",
+                               c->rank, c->n);
+        set_last_error(text);
+}
+
 /* A use: comm_destroy() and comm_abort() unmap what this reads. */
 ncclResult_t comm_error(struct comm *c)
 {
         ncclResult_t error;
 
         (void)atomic_fetch_add(&c->users, 1);
+        if (ring_is_released(&c->ring))
+                fail_for_good(c, ncclRemoteError,
+                              "rank %d of %d: another rank has aborted the communicator", c->rank,
+                              c->n);
+        else if (is_left(c))
+                fail_for_good(
+                        c, ncclRemoteError,
+                        "rank %d of %d: another rank has destroyed its communicator, and took "
+                        "part in fewer operations",
+                        c->rank, c->n);
         error = atomic_load(&c->error);
-        if (error == ncclSuccess && (ring_is_released(&c->ring) || is_left(c)))
-                error = ncclRemoteError;
+        if (error != ncclSuccess && error != ncclInProgress)
+                tell_why(c);
         comm_end_use(c);
         return error;
 }
@@ -268,13 +359,14 @@ static CUresult put_in_streams(struct comm *c, const struct steps_call *calls, u
 static CUresult end_operation(struct comm *c, CUresult e, CUstream stream)
 {
         const CUresult recorded = real_cuda()->cuEventRecord(c->last, stream);
-        ncclResult_t none = ncclSuccess;
 
         c->used = true;
         if (e == CUDA_SUCCESS)
                 e = recorded;
         if (e != CUDA_SUCCESS)
-                (void)atomic_compare_exchange_strong(&c->error, &none, ncclUnhandledCudaError);
+                fail_for_good(c, ncclUnhandledCudaError,
+                              "rank %d of %d: an earlier operation failed with CUDA error %d",
+                              c->rank, c->n, (int)e);
         return e;
 }
 
@@ -295,7 +387,7 @@ static ncclResult_t run(struct comm *c, const struct steps_call *calls, unsigned
                         e = end_operation(c, e, streams[0]);
         }
         comm_leave(pushed);
-        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a collective operation", e);
+        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed(c, "an operation", e);
 }
 
 ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
@@ -317,7 +409,8 @@ ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call)
         if (e == CUDA_SUCCESS && c->n > 1)
                 e = steps_prepare(call);
         comm_leave(pushed);
-        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("loading kernels", e);
+        return e == CUDA_SUCCESS ? ncclSuccess
+                                 : comm_cuda_failed(c, "loading the kernels of an operation", e);
 }
 
 bool comm_is_beside(const struct comm *a, const struct comm *b)
@@ -337,7 +430,8 @@ ncclResult_t comm_go_aside(struct comm *c, CUstream stream, CUstream *ret)
                 e = follow(c, stream, c->aside);
         comm_leave(pushed);
         *ret = c->aside;
-        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a stream of its own", e);
+        return e == CUDA_SUCCESS ? ncclSuccess
+                                 : comm_cuda_failed(c, "a stream beside the program's", e);
 }
 
 ncclResult_t comm_come_back(struct comm *c, CUstream stream)
@@ -348,7 +442,8 @@ ncclResult_t comm_come_back(struct comm *c, CUstream stream)
         if (e == CUDA_SUCCESS)
                 e = follow(c, c->aside, stream);
         comm_leave(pushed);
-        return e == CUDA_SUCCESS ? ncclSuccess : comm_cuda_failed("a stream of its own", e);
+        return e == CUDA_SUCCESS ? ncclSuccess
+                                 : comm_cuda_failed(c, "a stream beside the program's", e);
 }
 
 /* ---- the end ---- */

@@ -95,7 +95,7 @@ ncclResult_t comm_remove_scale(struct comm *c, ncclRedOp_t op);
 ncclResult_t comm_reduce_op(const struct comm *c, ncclRedOp_t op, ncclDataType_t type,
                             struct reduce_op *ret);
 
-/* Returns a sentence about this thread's last error. */
+/* Returns a sentence about the process's last error; it holds until this thread's next call. */
 const char *comm_last_error(void);
 ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
         __attribute__((format(printf, 2, 3)));

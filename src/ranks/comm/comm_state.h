@@ -15,6 +15,8 @@ struct comm_scale {
         uint64_t bits;
 };
 
+#define COMM_WHY_MAX 256
+
 struct comm {
         uint64_t magic;
         ncclComm_t real;
@@ -29,6 +31,7 @@ struct comm {
         atomic_uint users; /* threads that use the communicator now */
         struct ring ring;
         _Atomic ncclResult_t error;
+        char why[COMM_WHY_MAX];       /* a sentence about `error`; "": none */
         CUevent last;                 /* behind the last operation */
         CUevent side;                 /* orders the streams of one group */
         CUstream aside;               /* comm_go_aside(); NULL: not yet made */
@@ -48,6 +51,10 @@ void comm_stop(struct comm *c);
 /* Ends the thread that makes this communicator, if there is one, and waits for it. */
 void comm_stop_making(struct comm *c);
 ncclResult_t comm_meeting_failed(const struct comm *c, int r);
+/* The process of a rank has ended; -1: that of some rank. For a communicator that is made; for one
+ * that is being made, which fails. */
+void comm_lost(struct comm *c, int lost);
+ncclResult_t comm_lost_fail(const struct comm *c, int lost);
 /* Ends the operations on their way; there are no more. */
 void comm_end_operations(struct comm *c);
 void comm_forget_shrinks(struct comm *c);
@@ -59,7 +66,8 @@ void comm_end_use(struct comm *c);
 /* Returns the place into which the real NCCL stores its communicator. It may do so long after its
  * function has returned. */
 ncclComm_t *comm_await_real(struct comm *c);
-ncclResult_t comm_cuda_failed(const char *what, CUresult e);
+/* what: that failed, as the subject of a sentence. */
+ncclResult_t comm_cuda_failed(const struct comm *c, const char *what, CUresult e);
 /* Make the communicator's context current, if it is not. */
 CUresult comm_enter(const struct comm *c, bool *ret_pushed);
 void comm_leave(bool pushed);

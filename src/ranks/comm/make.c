@@ -94,20 +94,16 @@ int comm_copy_config(struct comm_plan *plan)
 }
 
 /* In the thread that reads for all communicators of the process. */
-static void on_lost(void *context)
+static void on_lost(void *context, int lost)
 {
-        struct comm *c = context;
-        ncclResult_t none = ncclSuccess;
-
         /* A communicator that is still made gets its error from meet_all(). */
-        (void)atomic_compare_exchange_strong(&c->error, &none, ncclRemoteError);
+        comm_lost(context, lost);
 }
 
 ncclResult_t comm_meeting_failed(const struct comm *c, int r)
 {
         if (r == -ECONNRESET)
-                return comm_fail(ncclRemoteError,
-                                 "rank %d: another rank of the communicator has ended", c->rank);
+                return comm_lost_fail(c, meet_lost(c->meet));
         if (r == -ECONNREFUSED)
                 return comm_fail(
                         ncclSystemError,
@@ -235,23 +231,36 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
                       : real_nccl()->ncclCommInitRank(comm_await_real(c), c->n, all[0].id, c->rank);
 }
 
+/* Makes rings. On a card that is too full for them: smaller ones, in the end rings in host
+ * memory. All ranks see the same answers, so all make the same tries. */
 static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
 {
-        uint64_t bytes = UINT64_MAX;
+        bool on_host = !is_one_card(all, c->n);
+        uint64_t most = UINT64_MAX, bytes;
         CUresult e;
         int r;
 
         for (int i = 0; i < c->n; i++)
-                bytes = MIN(bytes, all[i].ring_room);
-        r = ring_make(c->meet, c->rank, c->n, bytes, !is_one_card(all, c->n), &c->ring, &e);
+                most = MIN(most, all[i].ring_room);
+        bytes = most;
+        while ((r = ring_make(c->meet, c->rank, c->n, bytes, on_host, &c->ring, &e)) == -ENOMEM &&
+               !on_host) {
+                on_host = bytes == RING_LEAST;
+                bytes = on_host ? most : ring_half(bytes);
+                log_info("rank %d of %d: the card has no room for its ring; trying %llu MiB %s",
+                         c->rank, c->n, (unsigned long long)(bytes >> 20),
+                         on_host ? "of host memory" : "of it");
+        }
         if (r == 0)
                 return ncclSuccess;
-        if (r != -EIO)
+        if (r != -EIO && r != -ENOMEM)
                 return comm_meeting_failed(c, r);
         if (e != CUDA_SUCCESS)
-                return comm_cuda_failed("memory for collective operations", e);
+                return comm_cuda_failed(c, "making memory for its operations", e);
         return comm_fail(ncclRemoteError,
-                         "rank %d: another rank has no memory for collective operations", c->rank);
+                         "rank %d of %d: another rank cannot make memory for its operations, and "
+                         "says why",
+                         c->rank, c->n);
 }
 
 static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_wait)
@@ -267,7 +276,7 @@ static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_
         if (e == CUDA_SUCCESS)
                 e = real_cuda()->cuDeviceTotalMem_v2(&card_bytes, device);
         if (e != CUDA_SUCCESS)
-                return comm_cuda_failed("what card this is", e);
+                return comm_cuda_failed(c, "asking which card this is", e);
         mine.ring_room = ring_room(card_bytes);
         r = join(c, must_wait);
         if (r == 0)
@@ -296,7 +305,7 @@ static ncclResult_t make_here(struct comm *c, const struct comm_plan *plan)
         if (e == CUDA_SUCCESS)
                 e = real_cuda()->cuEventCreate(&c->side, CU_EVENT_DISABLE_TIMING);
         if (e != CUDA_SUCCESS)
-                result = comm_cuda_failed("making a communicator", e);
+                result = comm_cuda_failed(c, "making an event", e);
         else if (c->n > 1)
                 result = make_shared(c, plan->config, plan->must_wait);
         else

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "ranks/devices/cards.h"
 #include "ranks/devices/devices.h"
 #include "ranks/entry/nccl.h"
@@ -13,7 +14,11 @@
 /* The program may close stderr before it uses NCCL. */
 __attribute__((constructor)) static void front_loaded(void)
 {
+        const char *level = setting_text(SETTING_LOG);
+
         log_guard_stderr();
+        if (!level || setting_place(SETTING_LOG, level) >= 0) /* else libsublet.so says so */
+                log_open("libsublet-ranks", LOG_LEVEL_WARNING);
 }
 
 static void *replace(const char *symbol, void *found)

@@ -200,7 +200,9 @@ static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int ra
         if (e == CUDA_SUCCESS && device < 0)
                 e = chosen_device(&plan.device);
         if (e != CUDA_SUCCESS)
-                return comm_fail(ncclUnhandledCudaError, "ncclCommInitRank: CUDA error %d", (int)e);
+                return comm_fail(ncclUnhandledCudaError,
+                                 "rank %d of %d: ncclCommInitRank finds no context: CUDA error %d",
+                                 rank, n, (int)e);
         result = group_make(&plan, comm);
         return result == ncclSuccess && plan.must_not_block ? ncclInProgress : result;
 }

@@ -33,7 +33,8 @@ struct meet {
         struct said said[MEET_RANKS_MAX];
         int fds[MEET_RANKS_MAX][MEET_FDS];
         pthread_cond_t changed;
-        void (*on_lost)(void *context);
+        void (*on_lost)(void *context, int rank);
+        int lost_rank; /* whose process has ended; -1: none, or that is not known */
         void *context;
 };
 
@@ -52,14 +53,15 @@ static void wake(void)
                 return; /* it is awake already */
 }
 
-static void lose(struct meet *m, bool is_error)
+static void lose(struct meet *m, bool is_error, int rank)
 {
         if (m->lost)
                 return;
         m->lost = true;
+        m->lost_rank = rank;
         (void)pthread_cond_broadcast(&m->changed);
         if (is_error && m->on_lost)
-                m->on_lost(m->context);
+                m->on_lost(m->context, rank);
 }
 
 /* Reads all that has come in for a rank. */
@@ -78,7 +80,7 @@ static void read_meeting(struct meet *m)
                 }
                 if (said.kind == SAID_LOST || said.rank < 0 || said.rank >= m->n) {
                         said_close(fds);
-                        lose(m, true);
+                        lose(m, true, said.kind == SAID_LOST && said.rank < m->n ? said.rank : -1);
                         continue;
                 }
                 m->said[said.rank] = said;
@@ -87,7 +89,7 @@ static void read_meeting(struct meet *m)
                 (void)pthread_cond_broadcast(&m->changed);
         }
         if (r != -EAGAIN)
-                lose(m, atomic_load(&m->uses) == UINT64_MAX);
+                lose(m, atomic_load(&m->uses) == UINT64_MAX, -1);
 }
 
 /* Fills fds with what the thread waits for. Returns how many; 0: there is no memory. ret_soon:
@@ -261,8 +263,8 @@ static struct meet *meet_new(int rank, int n)
         return m;
 }
 
-int meet_join(const uint8_t name[static MEET_NAME], int rank, int n, void (*on_lost)(void *context),
-              void *context, struct meet **ret)
+int meet_join(const uint8_t name[static MEET_NAME], int rank, int n,
+              void (*on_lost)(void *context, int lost), void *context, struct meet **ret)
 {
         const struct said hello = {.kind = SAID_HELLO, .rank = rank, .n = n};
         _cleanup_close_ int fd = -EBADF;
@@ -278,6 +280,7 @@ int meet_join(const uint8_t name[static MEET_NAME], int rank, int n, void (*on_l
         m = meet_new(rank, n);
         if (!m)
                 return -ENOMEM;
+        m->lost_rank = -1;
         m->on_lost = on_lost;
         m->context = context;
         m->fd = TAKE_FD(fd);
@@ -353,6 +356,16 @@ int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, u
                 take_round(m, bytes, all, all_fds);
         (void)pthread_mutex_unlock(&lock);
         return r;
+}
+
+int meet_lost(struct meet *m)
+{
+        int rank;
+
+        (void)pthread_mutex_lock(&lock);
+        rank = m->lost_rank;
+        (void)pthread_mutex_unlock(&lock);
+        return rank;
 }
 
 void meet_cancel(struct meet *m)

@@ -25,9 +25,11 @@ int meet_serve_new(uint8_t ret_name[static MEET_NAME]);
 int meet_serve(const uint8_t name[static MEET_NAME]);
 
 /* Connects a rank. -ECONNREFUSED: nobody serves this name. When a rank's process has ended, the
- * thread above calls on_lost, at most once. */
-int meet_join(const uint8_t name[static MEET_NAME], int rank, int n, void (*on_lost)(void *context),
-              void *context, struct meet **ret);
+ * thread above calls on_lost, at most once. lost: that rank; -1: that is not known. */
+int meet_join(const uint8_t name[static MEET_NAME], int rank, int n,
+              void (*on_lost)(void *context, int lost), void *context, struct meet **ret);
+/* Returns the rank that on_lost was called for, or -1. */
+int meet_lost(struct meet *m);
 /* Sends all ranks `bytes` bytes and up to MEET_FDS descriptors, and waits for those of all ranks.
  * Rank r's bytes are at all + r * bytes, its descriptors at all_fds + r * MEET_FDS (-EBADF: none;
  * the caller closes them). All ranks send the same number of bytes. all_fds may be NULL.

@@ -248,6 +248,11 @@ uint64_t ring_room(uint64_t card_bytes)
         return MAX(left, RING_LEAST);
 }
 
+uint64_t ring_half(uint64_t bytes)
+{
+        return MAX(bytes / 2 & ~(HUGE_BYTES - 1), RING_LEAST);
+}
+
 static void link_ring(struct ring *r)
 {
         (void)pthread_mutex_lock(&lock);
@@ -300,7 +305,7 @@ static CUresult make_own(struct ring *r, int fds[static MEET_FDS])
         return fds[1] < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
-/* Tells the others how it went. Returns CUDA_SUCCESS if all are well; ret: 0, or -errno. */
+/* Tells the others how it went. Returns 0 if all are well, or as ring_make(). */
 static int agree(struct meet *m, int n, CUresult mine, const int *fds, int *all_fds)
 {
         int32_t results[MEET_RANKS_MAX], result = (int32_t)mine;
@@ -310,9 +315,11 @@ static int agree(struct meet *m, int n, CUresult mine, const int *fds, int *all_
         while (fds && n_fds < MEET_FDS && fds[n_fds] >= 0)
                 n_fds++;
         r = meet_all(m, &result, sizeof(result), fds, n_fds, results, all_fds);
-        for (int i = 0; i < n && r == 0; i++)
-                if (results[i] != CUDA_SUCCESS)
-                        return -EIO;
+        if (r < 0)
+                return r;
+        for (int i = 0; i < n; i++)
+                if (results[i] != CUDA_SUCCESS && r != -EIO)
+                        r = results[i] == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
         return r;
 }
 

@@ -49,8 +49,11 @@ struct ring {
 
 /* Returns how large a ring this process can have now; ring_make() gets the least of all ranks'. */
 uint64_t ring_room(uint64_t card_bytes);
-/* Make the rings of a communicator, together with the other ranks. 0; -errno of meet_all(); -EIO:
- * CUDA refuses, on this or another rank (ret_error: CUDA's error here, or CUDA_SUCCESS). */
+/* Returns half of a ring's bytes, but not less than RING_LEAST. */
+uint64_t ring_half(uint64_t bytes);
+/* Make the rings of a communicator, together with the other ranks. All ranks get the same result.
+ * 0; -errno of meet_all(); -ENOMEM: there is no memory, on this or another rank; -EIO: CUDA refuses
+ * for another reason (ret_error: CUDA's error here, or CUDA_SUCCESS). */
 int ring_make(struct meet *m, int rank, int n, uint64_t bytes, bool on_host, struct ring *ret,
               CUresult *ret_error);
 /* Nothing in flight may use the rings any more. */

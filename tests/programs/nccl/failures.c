@@ -36,7 +36,8 @@ static void await_error(const struct rank *r)
                 ANSWERS(ncclSuccess, nccl.CommGetAsyncError(r->comm, &error));
                 lobby_nap();
         }
-        note("error %d after %.0f ms", (int)error, (double)(program_now_ns() - began) / 1e6);
+        note("error %d after %.0f ms: %s", (int)error, (double)(program_now_ns() - began) / 1e6,
+             nccl.GetLastError(r->comm));
 }
 
 /* Aborts, and expects that the streams end and that the context is still of use. */
