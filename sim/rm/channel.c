@@ -7,9 +7,9 @@
 #include "base/macros.h"
 
 struct channel {
-        _Atomic bool disabled; /* off, or half_off is not 0 */
-        bool off;
-        unsigned half_off; /* failed controls that disabled it and that no enabling undid */
+        _Atomic bool disabled;
+        bool off;          /* by a control that succeeded */
+        unsigned half_off; /* controls that failed and that no enabling undid */
         unsigned running;
         struct channel *next_spare;
 };
@@ -37,10 +37,11 @@ struct channel *channel_new(void)
         return ch ? ch : calloc(1, sizeof(*ch));
 }
 
-/* Needs the lock. */
+/* A control that failed disables nothing, but then it takes two enablings to undo one that
+ * succeeds. Needs the lock. */
 static void set(struct channel *ch, bool off, unsigned half_off)
 {
-        const bool disable = off || half_off;
+        const bool disable = off || (half_off && ch->disabled);
 
         ch->off = off;
         ch->half_off = half_off;

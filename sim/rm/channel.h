@@ -26,8 +26,9 @@ void channel_end(struct channel *ch);
 bool channel_enabled(struct channel *ch);
 
 /* Disables channels. Returns when no work runs on them, or the process exits. fails: the control
- * fails at a later channel of its list. On a card (H200, driver 580.159.04) each channel then needs
- * an enabling for this control, beside that for a control that succeeds. */
+ * fails at a later channel of its list. On a card (H200, driver 580.159.04) the channels before
+ * that one then run on, but need an enabling for this control, beside that for one that succeeds.
+ */
 void channels_disable(struct channel *const *list, size_t n, bool fails);
 void channels_enable(struct channel *const *list, size_t n);
 /* Waits until no channel is disabled, or the process exits. */

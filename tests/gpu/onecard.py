@@ -329,7 +329,7 @@ def big(part, result):
     cases = Cases(part, result)
     for ranks, ratio in BIG:
         gib = 2 if suite.rehearsing() else int(ratio * card / ranks / GIB - OTHER_GIB)
-        team = Team(part, f"big-{ranks}-{ratio}", ranks)
+        team = Team(part, f"big-{ranks}-{ratio}", ranks, timeout=500)
         cases.attempt(f"{ranks} ranks of {gib} GiB, {ratio} of the card", changes_all, part, team, gib, needs=60)
         cases.end(team)
     cases.finish()

@@ -110,7 +110,7 @@ def test_scheduling_does_not_thaw_a_frozen_program(card):
 
 def test_a_control_that_fails_at_a_later_channel_needs_a_thaw_of_its_own(card):
     line = probe(card, "dangers", "refused")[0]
-    assert line == {"what": "refused", "status": "0x21", "counts_then": 0, "freeze": "0", "counts_frozen": 0, "thaw": "0",
+    assert line == {"what": "refused", "status": "0x21", "counts_then": 1, "freeze": "0", "counts_frozen": 0, "thaw": "0",
                     "counts_thawed": 0, "again": "0", "counts_thawed_twice": 1}
 
 

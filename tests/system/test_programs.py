@@ -105,9 +105,10 @@ def test_debug_messages_go_to_stderr_alone(shared):
     assert "libsublet[" in noisy.err()
 
 
-def test_debug_messages_tell_each_call_of_the_driver_and_for_whom_it_was_made(shared):
+@pytest.mark.parametrize("door", ["linked", "dlsym"])
+def test_debug_messages_tell_each_call_of_the_driver_and_for_whom_it_was_made(shared, door):
     """Both by the program and by the library, of which the file is named."""
-    p = shared.program("hold", "--bytes", "32MiB", "--block", "4MiB", SUBLET_LOG="debug", stdin=subprocess.PIPE)
+    p = shared.program("hold", "--bytes", "32MiB", "--block", "4MiB", SUBLET_LOG="debug", stdin=subprocess.PIPE, door=door)
     p.await_event("filled")
     p.order("verify")
     assert shared.sublet("evict", str(p.pid)).returncode == 0

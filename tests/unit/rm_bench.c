@@ -34,8 +34,8 @@ _Atomic(real_ioctl_fn *) real_ioctl;
 
 static struct object {
         uint32_t client, object, parent, class;
-        bool stands, told;
-        unsigned half; /* failed controls that disabled it and that no thaw undid */
+        bool off, stands, told;
+        unsigned half; /* controls that failed and that no thaw undid */
 } objects[OBJECTS];
 static unsigned object_count;
 static uint32_t clients[128];
@@ -136,7 +136,7 @@ static struct object *named(const char *params, uint32_t i)
 }
 
 /* Disables or enables the channels in order, until one does not exist. As on an H200 (580.159.04),
- * a thaw undoes either a control that succeeded or one that failed. */
+ * a control that fails disables nothing, but a thaw undoes either it or one that succeeded. */
 static uint32_t switch_channels(const char *params, bool disable, uint32_t count)
 {
         uint32_t n = 0;
@@ -148,10 +148,11 @@ static uint32_t switch_channels(const char *params, bool disable, uint32_t count
 
                 if (disable && n < count)
                         o->half++;
-                else if (!disable && !o->stands && o->half)
+                else if (!disable && o->half && !o->off)
                         o->half--;
                 else
-                        o->stands = disable;
+                        o->off = disable;
+                o->stands = o->off || (o->half && o->stands);
         }
         if (n == count)
                 return 0;
@@ -365,7 +366,7 @@ bool rm_stands(uint32_t client, uint32_t channel)
 
         (void)pthread_mutex_lock(&mutex);
         o = find(client, channel);
-        r = o && (o->stands || o->half);
+        r = o && o->stands;
         (void)pthread_mutex_unlock(&mutex);
         return r;
 }
@@ -383,7 +384,7 @@ static unsigned count(bool (*matters)(const struct object *o))
 
 static bool stands(const struct object *o)
 {
-        return o->stands || o->half;
+        return o->stands;
 }
 
 static bool runs_and_was_told(const struct object *o)

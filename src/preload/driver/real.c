@@ -12,6 +12,7 @@
 #include "preload/driver/rows.h"
 #include "preload/driver/tell.h"
 #include "preload/process/libc_compat.h"
+#include "base/log.h"
 #include "base/macros.h"
 #include "preload/process/lock.h"
 
@@ -80,6 +81,7 @@ int real_open(void)
             none != (int)getpid())
                 return real_result(REAL_ABSENT);
 
+        log_open("libsublet", LOG_LEVEL_WARNING); /* before tell_begin() looks at the level */
         /* Racing threads may all load the driver: the loader counts its references, and the first
          * thread that is done publishes the table. */
         library = compat_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

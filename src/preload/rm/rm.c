@@ -162,8 +162,8 @@ static int set_frozen(bool disable)
                 frozen = disable;
                 status = control_all(disable, &r);
                 for (unsigned i = 0; i < AGAIN_MAX && is_gone(status); i++) {
-                        /* The failed call has disabled some channels. RM counts that apart from the
-                         * next try, so without this they would stay disabled after the thaw. */
+                        /* RM counts a call that failed for the channels before the missing one.
+                         * Unless that is undone, they stay disabled after the thaw. */
                         (void)control_all(false, &r);
                         lock_release(&ledger_lock);
                         (void)syscall(SYS_nanosleep, &nap, NULL);

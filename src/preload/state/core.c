@@ -47,7 +47,6 @@ static int set_up(void)
 {
         int r;
 
-        log_open("libsublet", LOG_LEVEL_WARNING);
         r = real_open();
         if (r < 0) {
                 atomic_store(&core.bystander, true);
