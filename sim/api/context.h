@@ -7,5 +7,6 @@
 CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context);
 CUresult context_ungreen(CUcontext c);
 
-/* Fails all contexts of the process: the MPS server has, or another of its clients. */
+/* Fails all contexts of the process, because the MPS server or another of its clients has
+ * failed. */
 void contexts_fail(CUresult error);

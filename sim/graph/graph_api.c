@@ -204,8 +204,8 @@ CUresult graph_set_work(const CUDA_MEMSET_NODE_PARAMS *p, struct work *ret_work)
         return set_check(&ret_work->set, true);
 }
 
-/* True if the driver knows the context of a node that fills this memory: a context is named, or it
- * owns the memory. No context owns mapped memory, or memory of a pool. */
+/* True if the driver knows the context of a node that fills this memory: the program names a
+ * context, or a context owns the memory. No context owns mapped memory, or memory of a pool. */
 static bool has_context(const CUDA_MEMSET_NODE_PARAMS *p, CUcontext named)
 {
         const struct block *b;

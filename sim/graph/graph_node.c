@@ -1,5 +1,5 @@
 /* graph_node.c: one entry point for nodes of any type, which calls the entry point of the node's
- * type, and conditional nodes, which have no other. Nodes for batches of memory operations and
+ * type. Conditional nodes have no other entry point. Nodes for batches of memory operations and
  * events are not supported. */
 #include <string.h>
 

@@ -143,7 +143,7 @@ static void running_stand(struct running *run)
         run->counted_ns = session_now_ns();
 }
 
-/* Stops the kernel while memory of the process becomes a file: no written byte is lost. */
+/* Stops the kernel while memory of the process becomes a file, so that no written byte is lost. */
 static void running_pause(struct running *run)
 {
         if (!running_release(run))
@@ -190,8 +190,9 @@ static CUresult running_result(const struct running *run, int r)
 }
 
 /* Under MPS a program may have a part of the processors. Its blocks are spread over them all, so a
- * kernel with as many blocks as there are processors takes 1 / part of its time, and one with few
- * takes as long as without. Returns when the kernel ends, which has run from begin_ns to now. */
+ * kernel with as many blocks as there are processors takes 1 / part of its time. One with few
+ * blocks takes as long as without MPS. Returns the end of the kernel, which has run from begin_ns
+ * to now. */
 static uint64_t end_on_part(const struct work_kernel *w, uint64_t begin_ns)
 {
         const double blocks = (double)w->grid[0] * w->grid[1] * w->grid[2];

@@ -14,8 +14,8 @@ bool memory_usable(uint64_t at, uint64_t bytes, bool write, bool graph);
 CUresult memory_allocate(CUcontext c, uint64_t bytes, CUdeviceptr *ret);
 /* Frees at once, without waiting. */
 CUresult memory_free(CUdeviceptr ptr);
-/* Frees memory of cuMemAlloc when a call waits for what the stream has to do now. Needs sim.lock.
- */
+/* Frees memory of cuMemAlloc once a call has waited for what the stream has to do now. Needs
+ * sim.lock. */
 CUresult memory_free_ordered(CUdeviceptr ptr, CUcontext owner, CUstream stream);
 /* True if memory_free_ordered() has freed it. Needs sim.lock. */
 bool memory_is_freed(CUdeviceptr ptr);

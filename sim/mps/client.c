@@ -19,7 +19,7 @@ static struct {
         void (*failed)(CUresult error);
 } mps = {.fd = -1};
 
-/* Waits for the end of the server, or for a word of it. */
+/* Waits for the server's end, or for a message from it. */
 static void *listen_on(void *argument)
 {
         struct talk_packet p;

@@ -103,7 +103,7 @@ static void answer_control(int control, const struct talk_packet *order)
         (void)send_packet(control, &p, NULL, 0);
 }
 
-/* Goes on without its control daemon as long as it has clients. */
+/* Serves until the control daemon is gone and no client is left. */
 static int serve_clients(void)
 {
         int control = SERVER_FD;
@@ -252,7 +252,7 @@ static bool address(struct sockaddr_un *ret)
                         dir && *dir ? dir : "/tmp/nvidia-mps") < (int)sizeof(ret->sun_path);
 }
 
-/* Programs come as soon as the socket is there, so it gets its name when it listens. */
+/* Programs connect as soon as the socket has its name, so it gets the name only when it listens. */
 static bool listen_at(int fd, const struct sockaddr_un *sa)
 {
         struct sockaddr_un first = {.sun_family = AF_UNIX};
@@ -297,7 +297,7 @@ static int control(struct sockaddr_un *sa)
                 if (poll(p, 2, -1) < 0)
                         continue;
                 if (server.fd >= 0 && p[1].revents)
-                        forget_server(); /* it has died; the next program gets another one */
+                        forget_server(); /* the server died; the next program gets another */
                 if (!p[0].revents)
                         continue;
                 fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);

@@ -32,7 +32,7 @@ struct nvmlGpmSample_st {
 
 #define NVML_MEMORY_V2 (sizeof(nvmlMemory_v2_t) | (2u << 24))
 
-/* Those that sublet calls, and others that monitors call. */
+/* The functions that sublet calls, and others that monitors call. */
 #define NVML(symbol, params) EXPORT nvmlReturn_t symbol params;
 #include "nvml/nvml_api.def"
 NVML(nvmlInit, (void))
@@ -516,8 +516,8 @@ static uint64_t kernel_ns(const struct session *s, unsigned index)
         return sum;
 }
 
-/* Counts since this process's last look, but at least 0.1 s. As on a real card, MIG instances have
- * no figure. */
+/* The figure covers the time since this process's last look, at least 0.1 s. As on a real card, MIG
+ * instances have no figure. */
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
 {
         struct session *s;
@@ -570,7 +570,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsign
         return NVML_SUCCESS;
 }
 
-/* SIMCUDA_GPM=0 is a card older than Hopper. */
+/* SIMCUDA_GPM=0 simulates a card older than Hopper. */
 EXPORT nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support)
 {
         const char *setting = getenv("SIMCUDA_GPM");

@@ -419,8 +419,8 @@ static uint64_t timer(const struct run *run)
                                            : clock_now_ns();
 }
 
-/* A warp that reads the time so often in a step waits for it. To compute meanwhile would only take
- * the processor from other programs, so its step ends as in nanosleep. */
+/* A warp that reads the time so often in a step is waiting. Going on would only take the processor
+ * from other programs, so its step ends as in nanosleep. */
 static void read_time(struct warp *w)
 {
         w->run->timer_reads++;

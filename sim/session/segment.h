@@ -49,7 +49,7 @@ struct session_segment {
 struct session {
         struct session_segment *segment;
         struct session_slot *own;      /* slot of this process; NULL: the process only looks */
-        void *use;                     /* of segment_use() */
+        void *use;                     /* what segment_use() returned */
         bool all;                      /* an observer, which sees all devices */
         unsigned visible;              /* number of devices that another process sees */
         uint8_t card[SESSION_DEVICES]; /* the session's number of each device */

@@ -106,7 +106,7 @@ struct session_slow {
 struct session_device {
         uint64_t total, context_bytes;
         uint64_t bus_bytes_per_s;
-        _Atomic uint64_t busy_until_ns[2]; /* by enum session_direction; of session_time.h */
+        _Atomic uint64_t busy_until_ns[2]; /* by enum session_direction (session_time.h) */
         struct session_slow slow[2];       /* by enum session_direction */
         _Atomic uint64_t peak;
         _Atomic bool lost; /* the card has vanished: every call fails */

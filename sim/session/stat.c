@@ -15,8 +15,8 @@ static const char usage[] =
         "usage: simcuda-stat [--json] [--session NAME]\n"
         "       simcuda-stat --remove [--force] [--session NAME]\n"
         "       simcuda-stat --slow in|out|both:RATE:SECONDS[:PID] [--session NAME]\n"
-        "What the processes of a simulated machine use and have moved (the session is\n"
-        "SIMCUDA_SESSION's, \"default\" where that is unset).\n";
+        "Prints what the processes of a simulated machine use and have moved. Without --session,\n"
+        "the session is SIMCUDA_SESSION's, or \"default\" if that is unset.\n";
 
 static void json_totals(const struct session_totals *t)
 {

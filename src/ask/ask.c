@@ -141,8 +141,8 @@ static int read_answer(struct ask_talk *t, json_t **ret)
         return 1;
 }
 
-/* Waits until there is something to read. Each part of an answer may come late, but not each of
- * many. */
+/* Waits until there is something to read, at most until end_ns. The caller sets end_ns once for all
+ * parts of an answer, so that the waits for them do not add up. */
 static int await_more(int fd, uint64_t end_ns)
 {
         struct pollfd p = {.fd = fd, .events = POLLIN};

@@ -17,7 +17,8 @@
  * directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. Repeats the
  * order while the daemon answers "later". */
 int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
-/* The same if "bytes" of the answer follow its line. The caller frees *ret_bytes. */
+/* The same for an answer that bytes follow; its member "bytes" says how many. The caller frees
+ * *ret_bytes. */
 int ask_daemon_bytes(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
                      void **ret_bytes);
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
@@ -30,10 +31,10 @@ struct ask_talk {
         size_t used, room, line; /* line: where the line of the answer ends */
         size_t most;             /* largest answer in bytes; set it before ask_more() */
 };
-/* wait: waits for a place in the daemon's queue if that is full, instead of -ETIMEDOUT. */
+/* wait: if the daemon's queue is full, waits for a place in it; otherwise returns -ETIMEDOUT. */
 int ask_begin(const char *dir, enum paths_kind kind, json_t *order, bool wait,
               struct ask_talk *ret);
-/* Reads what has come of the answer. wait: waits for all of it. 1, the answer is complete; 0, not
- * yet; or -errno. */
+/* Reads what has come of the answer. wait: waits for all of it. 1: the answer is complete; 0: it is
+ * not complete yet; or -errno. */
 int ask_more(struct ask_talk *t, bool wait, json_t **ret_answer);
 void ask_end(struct ask_talk *t);

@@ -34,7 +34,7 @@ int folder_put(int folder, const char *fresh, const char *name, const char *text
         if (fd < 0)
                 return -errno;
         r = write_all(fd, text, n);
-        /* The daemon owns the folder, and may not be root, who writes the file. */
+        /* The file becomes the daemon's, who owns the folder and need not be root. */
         if (r == 0 && (fstat(folder, &st) < 0 ||
                        (st.st_uid != geteuid() && fchown(fd, st.st_uid, (gid_t)-1) < 0) ||
                        renameat(folder, fresh, folder, name) < 0))

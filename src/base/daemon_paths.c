@@ -120,8 +120,9 @@ int paths_private_dir(const struct paths_input *in, const char *suffix, char *re
         return r;
 }
 
-/* A daemon that ends removes its sockets. So a directory without any is left over, unless somebody
- * has mounted it, as for a container that is to see a daemon's sockets come and go. */
+/* True if the machine's daemon uses the directory. A daemon that ends removes its sockets, so a
+ * directory without sockets is left over. A mount counts without sockets: a container may see the
+ * sockets come and go. */
 static bool is_systems(const char *dir)
 {
         static const char *const sockets[] = {PATHS_CLIENT_SOCKET, PATHS_STATUS_SOCKET,

@@ -4,9 +4,9 @@
  *   NAMED    --daemon DIR, or SUBLET_DIR
  *   SYSTEM   /run/sublet, if it is a directory with a socket, or a mount, or if the machine's owner
  *            requires sharing; a program whose connection is refused there waits and tries again
- *   PRIVATE  the place where a daemon of the caller's answers (places.h), else the first of these
- *            that there is: $XDG_RUNTIME_DIR/sublet, /run/user/UID/sublet, /tmp/sublet-UID. The
- *            first two count only below a directory that is the caller's.
+ *   PRIVATE  the place where a daemon of this user answers (places.h); if none answers, the first
+ *            of $XDG_RUNTIME_DIR/sublet, /run/user/UID/sublet and /tmp/sublet-UID. The first two
+ *            count only if this user owns the directory above.
  *
  * A daemon may be started on demand in a PRIVATE directory, and in a NAMED one for which
  * paths_check_private() answers 0 or -ENOENT (`sublet run --sim` names one): never in a directory
@@ -45,7 +45,7 @@ struct paths_input {
         const char *runtime; /* XDG_RUNTIME_DIR; NULL for none */
         const char *logins;  /* PATHS_LOGINS_DIR; NULL: not looked at */
         uid_t uid;
-        bool required; /* by the machine's owner (owner.h), so no private daemon will do */
+        bool required; /* the machine's owner requires sharing (owner.h): no private daemon */
 };
 
 /* Chooses the daemon's directory for this process. explicit_dir (--daemon) overrides SUBLET_DIR;
@@ -54,14 +54,14 @@ struct paths_input {
  * ret_kind may be NULL. */
 int paths_daemon_dir(const char *explicit_dir, char *ret, size_t n, enum paths_kind *ret_kind);
 
-/* Returns what to do where the machine's daemon is gone. */
+/* Returns advice for a person if the machine's daemon is gone. */
 const char *paths_system_remedy(void);
 
 /* Returns this process's input, with SUBLET_DIR as the name. */
 struct paths_input paths_input_here(void);
 
 /* As paths_daemon_dir(), but from an explicit input; reads the file system, not the environment,
- * and asks no daemon: for PRIVATE it names the place where one is started. */
+ * and asks no daemon: for PRIVATE it names the place where a daemon would be started. */
 int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_kind *ret_kind);
 
 /* The places of private directories, in the order in which they are looked at. */
@@ -71,12 +71,12 @@ enum paths_place { PATHS_AT_RUNTIME, PATHS_AT_LOGIN, PATHS_AT_TMP, PATHS_PLACES 
  * input has no such place; or -ENAMETOOLONG. */
 int paths_private_name(const struct paths_input *in, enum paths_place place, const char *suffix,
                        char *ret, size_t n);
-/* The same, and checks that what the place is in is the user's own: -ENOENT if it is not. The
- * directory itself need not exist. */
+/* The same; returns -ENOENT also if the user does not own the directory above (/tmp is not
+ * checked). The directory itself need not exist. */
 int paths_private_at(const struct paths_input *in, enum paths_place place, const char *suffix,
                      char *ret, size_t n);
 
-/* Builds the name of the private directory "sublet" + suffix at the first place that there is:
+/* Builds the name of the private directory "sublet" + suffix at the first place that the user owns:
  * $XDG_RUNTIME_DIR/sublet-sim for "-sim", or /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
 int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n);
 

@@ -1,5 +1,5 @@
-/* file_lock.c: owns the files that say who serves a directory. Must never remove one: only
- * a holder that leaves for good may, while it holds it. */
+/* file_lock.c: owns the files that say who serves a directory. Must never remove such a file: only
+ * its holder may, when it leaves for good. */
 #include "base/file_lock.h"
 
 #include <errno.h>

@@ -70,7 +70,7 @@ enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16]
         return FREEZE_NOT_KNOWN;
 }
 
-/* Makes the folder and the one above it: a guest makes nobody's home. */
+/* Makes the folder and the one above it, but no more: a guest makes nobody's home folder. */
 static bool make_folders(const char *folder)
 {
         char parent[PATH_MAX];

@@ -27,8 +27,8 @@ void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char 
  * not be run; -EBUSY: this time the test gave no result; -EIO and others: freezing fails. */
 #define FREEZE_TEST_ONLY   "test"
 #define FREEZE_TEST_SYMBOL "sublet_freeze_test"
-/* In place of a GPU, before cuInit(): the process joins no daemon, so it must not be kept waiting
- * for one, whatever the machine's owner requires. */
+/* Passed instead of a GPU, before cuInit(): the process joins no daemon, so it must not wait for
+ * one, whatever the machine's owner requires. */
 #define FREEZE_TEST_BEGIN 0xffffffffu
 struct freeze_answer {
         char driver[32];          /* "580.159.04"; empty: the driver's version is unknown */

@@ -7,7 +7,7 @@
 
 #define HASH_BASIS UINT64_C(0xcbf29ce484222325)
 
-/* Returns the hash of what `hash` is for, and then these bytes. */
+/* Returns the hash of the bytes that `hash` covers (HASH_BASIS: none), followed by these. */
 static inline uint64_t hash_add(uint64_t hash, const void *bytes, size_t n)
 {
         for (size_t i = 0; i < n; i++)

@@ -13,8 +13,8 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
-/* The names of the memory files in the two versions of cgroups. Above `slow`, each process that
- * takes memory is made to sleep, for ever if the rest is pinned. */
+/* The names of the memory files in the two versions of cgroups. Above `slow`, the kernel makes each
+ * process that takes memory sleep: for ever if all used memory is pinned. */
 static const struct cgroup_kind {
         const char *root, *limit, *slow, *used, *file_inactive, *file_active;
 } cgroup_v1 = {.root = CGROUP_ROOT "/memory",
@@ -42,7 +42,7 @@ static int read_number(const char *path, uint64_t *ret)
         return units_parse_count(line, ret); /* "max" is no number */
 }
 
-/* Reads the number in a line "KEY NUMBER ..."; cuts the line after it. */
+/* Reads the number in a line "KEY NUMBER ..."; cuts the line after the number. */
 static bool read_line(char *line, const char *key, uint64_t *ret)
 {
         size_t n = strlen(key);
@@ -81,8 +81,9 @@ static uint64_t read_reclaimable(const struct cgroup_kind *k, const char *dir)
         return sum;
 }
 
-/* Reads no file in vain: evicting programs look often, and the kernel collects memory.stat from all
- * processors. machine_bytes: of the whole machine; a larger limit is none. */
+/* Lowers m to what the cgroup `dir` allows. Reads memory.stat only if need be: the kernel collects
+ * it from all processors, and evicting programs look often. machine_bytes: the machine's memory; a
+ * limit that is not below it does not count. */
 static void lower(struct host_memory *m, uint64_t machine_bytes, const struct cgroup_kind *k,
                   const char *dir)
 {

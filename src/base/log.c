@@ -23,7 +23,7 @@ const char *const log_kind_names[] = {"error", "warning", "notice", "info", "deb
 
 static const char *log_tag = "sublet";
 
-/* A person who starts a program sees these lines: only trouble is called by its name. */
+/* People who start programs see these lines, so only warnings and errors name their level. */
 static int begin_with_tag(char *line, size_t n, enum log_kind kind)
 {
         const bool trouble = kind <= LOG_KIND_WARNING;
@@ -118,7 +118,7 @@ static bool can_write(int fd)
 
         if (n >= 0)
                 return n == 1 && p.revents & POLLOUT;
-        /* A sandbox may forbid the first call; the program must be told of that. */
+        /* A sandbox may forbid ppoll(2); a warning about that must still come out. */
         FD_ZERO(&set);
         FD_SET(fd, &set);
         return syscall(SYS_pselect6, fd + 1, NULL, &set, NULL, &now, NULL) == 1;

@@ -25,13 +25,13 @@ enum log_kind {
         LOG_KIND_DEBUG,
 };
 extern const char *const log_kind_names[];
-/* Has lines begin with what before() writes, instead of the tag. It returns the length, as
- * snprintf(). */
+/* Makes lines begin with what before() writes, instead of the tag. before() returns the length, as
+ * snprintf() does. */
 void log_begin_lines(int (*before)(char *line, size_t n, enum log_kind kind));
 
 /* Call it when a library is loaded into another program. That program may close stderr or begin
  * without it, and a file of its own then gets the number of stderr. From this call on, lines are
- * written only to what stderr is now, or to what is certainly a stderr, too. */
+ * written only to the present stderr, or to a later one that is certainly no file of data. */
 void log_guard_stderr(void);
 /* False: descriptor 2 is closed, or may be a file of the program's own. */
 bool log_has_stderr(void);

@@ -1,5 +1,5 @@
-/* oom.h: what a process that the kernel spares when memory runs out does before it becomes another
- * program: that one must not be spared, too. */
+/* oom.h: for a process that the kernel spares when memory runs out. Before it executes another
+ * program, it gives this privilege up, because the other program must not be spared. */
 #pragma once
 
 #include <fcntl.h>

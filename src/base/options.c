@@ -113,7 +113,7 @@ struct place {
         size_t at;
 };
 
-/* Goes on to the table behind this one, if the row ends one. */
+/* If the row ends a table, goes on to the table that its `more` names. */
 static struct place settle(struct place p)
 {
         while (p.row && !p.row->name) {

@@ -24,12 +24,13 @@ struct option_row {
         size_t at;           /* where the field is in the program's options */
         const char *initial; /* set before the command line is read; NULL: none */
         const char *form;    /* "--NAME is FORM, not 'VALUE'"; NULL: set() says what is wrong */
-        unsigned parameter;  /* of set() */
-        const char *const *words; /* of set(): the values that there are, up to a NULL */
+        unsigned parameter;  /* for set() */
+        const char *const *words; /* for set(): the allowed values, up to a NULL */
         char letter;              /* the short form, such as 'f' of -f; 0: none */
         bool optional;            /* the value may be missing, and must follow '=' */
-        /* Without a name, in the last row: a table whose rows follow, in the field at `at`. If this
-         * row has a set(), it is called in place of theirs, with that field and their row. */
+        /* Only in the last row, which then has no name: a table whose rows follow. Their fields are
+         * in the struct at `at`. If this row has a set(), it is called instead of theirs, with the
+         * struct and their row. */
         const struct option_row *more;
 };
 
@@ -52,13 +53,13 @@ struct options_table {
 
 /* Sets the rows' initial values, then reads the command line. Words are moved to argv[0..], up to a
  * NULL. 0; an exit status after a message; OPTIONS_HELPED: help or the version is printed, and
- * nothing else is to be done. error: room for the reason against a value, which set() may write. */
+ * nothing else is to be done. error: a buffer in which set() may say why it refuses a value. */
 int options_parse(const struct options_table *t, void *options, int argc, char *argv[], char *error,
                   size_t size);
 /* Returns the row at this index, or NULL. Rows of `more` follow the table's own. */
 const struct option_row *options_row(const struct option_row *rows, unsigned index);
 
-/* Values of set(). A text must not be empty; a path must be absolute, with at most OPTIONS_PATH_MAX
+/* Functions for set(). A text must not be empty; a path must be absolute, at most OPTIONS_PATH_MAX
  * bytes; a count is from 1 to the row's parameter; a time is longer than 0; a part is from 0.01 to
  * 0.99 ("0.7" or "70%"); a word becomes its place in the row's list. */
 int options_set_text(const struct option_row *row, void *field,

@@ -43,7 +43,7 @@ static bool begins(struct piece p, const char *word, size_t n)
         return p.n >= n && memcmp(p.at, word, n) == 0;
 }
 
-/* The daemon reads the same file with libinih, which this library must not need. */
+/* The daemon reads the same file with libinih, which libsublet.so must not need. */
 bool owner_text_requires(const char *text, size_t n)
 {
         const char *const end = text + n;
@@ -68,7 +68,7 @@ bool owner_text_requires(const char *text, size_t n)
         return yes;
 }
 
-/* Bare system calls, because the C library's are cancellation points, and the caller may hold the
+/* Bare system calls, because the C library's are cancellation points, and the caller may hold a
  * lock. */
 enum owner_says owner_requires(void)
 {

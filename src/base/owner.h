@@ -1,6 +1,6 @@
-/* owner.h: does the owner of this machine require that programs share the GPU? A daemon cannot tell
- * it: it may be dead. No glibc symbol past 2.17 is used, because the preload library calls these
- * functions. Thread-safe. */
+/* owner.h: does the owner of this machine require that programs share the GPU? The daemon is not
+ * asked, because it may be dead. No glibc symbol past 2.17 is used, because the preload library
+ * calls these functions. Thread-safe. */
 #pragma once
 
 #include <stdbool.h>

@@ -20,7 +20,7 @@
 
 #define ROOT_MAX 32 /* "/proc/PID/root" */
 
-/* 0: a process listens at the socket; of this user or of root, if it is to be joined. */
+/* 0: a process listens at the socket. Without any_user, it must be this user's or root's. */
 static int listens(const char *dir, uid_t uid, bool any_user)
 {
         _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -65,7 +65,7 @@ static bool is_same(const char *a, const char *b)
 }
 
 /* Returns the new place; NULL: it is in the list, or the list is full. Two names may be one
- * folder. named: by a program's SUBLET_DIR; another user's daemon counts then, too. */
+ * folder. named: a program's SUBLET_DIR names it, so another user's daemon counts, too. */
 static struct private_place *add(struct list *l, const char *dir, bool named)
 {
         const uid_t uid = l->in->uid;
@@ -152,7 +152,8 @@ static bool is_own_session(const struct said *s)
         return strcmp(s->session, own ? own : "") == 0;
 }
 
-/* socket: of a daemon in another mount namespace. A container may have a socket of ours mounted. */
+/* socket: of a daemon in another mount namespace. A container may have mounted a socket that is in
+ * the list. */
 static bool is_known(const struct list *l, const char *dir, const char *socket)
 {
         for (unsigned i = 0; i < l->n; i++) {
@@ -166,10 +167,10 @@ static bool is_known(const struct list *l, const char *dir, const char *socket)
         return false;
 }
 
-/* A program in a container, or of a service with a /tmp of its own. */
+/* Adds the daemon of a program that is in a container, or in a service with a /tmp of its own. */
 static void add_elsewhere(struct list *l, const char *root, const struct said *s, int pid)
 {
-        /* Of the places there, only the names are known: nothing can be checked here. */
+        /* Only the names of the places there are known: their owners cannot be checked here. */
         const struct paths_input there = {
                 .runtime = s->runtime, .logins = PATHS_LOGINS_DIR, .uid = l->in->uid};
         char path[ROOT_MAX + PATHS_DIR_MAX + 32], dir[PATHS_DIR_MAX];
@@ -194,7 +195,7 @@ static void add_elsewhere(struct list *l, const char *root, const struct said *s
         }
 }
 
-/* strtol() is another symbol from glibc 2.38 on. 0: the name is no number. */
+/* Replaces strtol(), which is another symbol from glibc 2.38 on. 0: the name is no number. */
 static int pid_of(const char *name)
 {
         int pid = 0;
@@ -212,8 +213,8 @@ static bool is_simulators(const char *dir)
         return slash && strncmp(slash, "/sublet-sim", 11) == 0;
 }
 
-/* Adds the place that a program of this mount namespace names. Returns true if it names none, and
- * uses the usual ones. */
+/* Adds the place that a program of this mount namespace names. Returns true if the program has no
+ * SUBLET_DIR, and so uses the usual places. */
 static bool add_of(struct list *l, const struct said *s, int pid, bool all)
 {
         struct paths_input in = *l->in;
@@ -304,7 +305,7 @@ unsigned places_look(const struct paths_input *in, struct private_place ret[stat
                 add_known(&l);
         if (!add_named(&l, true) || !named)
                 return l.n;
-        /* They are under the machine's daemon, or under a private one. */
+        /* Programs at the usual places are under the machine's daemon or a private one. */
         if (in->system && paths_join(in->system, PATHS_CLIENT_SOCKET, dir, sizeof(dir)) == 0 &&
             access(dir, F_OK) == 0)
                 (void)add(&l, in->system, true);

@@ -7,8 +7,8 @@
  *      under sublet that names no SUBLET_DIR
  * A daemon counts only if its folder is the user's and closed to others, and if the kernel says
  * that the user or root listens there (SO_PEERCRED). A daemon that SUBLET_DIR names is for the
- * programs that name it, and is not joined: a demonstration and a measurement have such daemons.
- * places_look() shows it, because its programs take no turns with the user's others.
+ * programs that name it, and is not joined: demonstrations and measurements start such daemons.
+ * places_look() shows it, because its programs take no turns with the user's other programs.
  *
  * Nothing here keeps state. No glibc symbol past 2.17 is used, because the preload library calls
  * these functions. Thread-safe as far as getenv is. */

@@ -1,9 +1,9 @@
 /* precondition.h: what a function requires of its callers, who are all ours. A breach is a bug of
  * ours, whatever a client or a user does.
  *
- * A build with tests ends there, so that a test shows it. Others log the first breach of each
- * place, and the function returns `result`, an error where it has one. The preload library does
- * not use it: a guest goes on. Thread-safe. */
+ * In a build with tests a breach ends the process, so that a test fails. Other builds log the first
+ * breach at each place, and the function returns `result`, an error where it has one. The preload
+ * library does not use this macro, because it must not end the program. Thread-safe. */
 #pragma once
 
 #include <stdatomic.h>

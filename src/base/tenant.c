@@ -97,7 +97,7 @@ bool tenant_same(const struct tenant *a, const struct tenant *b)
         return a->kind == b->kind && strncmp(a->id, b->id, sizeof(a->id)) == 0;
 }
 
-/* The uids of pods are random, chosen by the API server. */
+/* No user can make hashes collide: the API server chooses the uids of pods at random. */
 uint64_t tenant_number(const struct tenant *t)
 {
         if (t->kind == TENANT_NONE)
@@ -166,7 +166,7 @@ static bool find_job(const char *path, const char *end, struct tenant *ret)
         return true;
 }
 
-/* Tries the place below each cgroup that the daemon is in, too, from the top of the tree on. If the
+/* Looks for a tenant at the top of the tree, then below each cgroup that the daemon is in. If the
  * daemon has a cgroup namespace of its own, the kernel writes "/.." for each cgroup above it. */
 static bool find_in(struct part theirs, struct part ours, struct tenant *ret)
 {
@@ -193,9 +193,9 @@ static bool find_in(struct part theirs, struct part ours, struct tenant *ret)
 
 /* ---- /proc/PID/cgroup ---- */
 
-/* The hierarchies that count, the first that says something first: "" is that of version 2. On a
- * machine with both, container engines may use only those of version 1. Not name=systemd: systemd
- * gives users parts of it. */
+/* The hierarchies that count, in the order in which they are tried; "" is that of version 2. On a
+ * machine with both versions, container engines may use only those of version 1. name=systemd does
+ * not count, because systemd gives users parts of it. */
 static const char *const hierarchies[] = {"", "memory", "pids", "freezer"};
 
 static bool lists(struct part list, const char *name)

@@ -1,11 +1,11 @@
 /* tenant.h: the Kubernetes pod or the Slurm job of a process, by its cgroups. Pure.
  *
- * Rights, caps and shares follow from it, so a name counts only where no user can make a cgroup:
- * where the kubelet or Slurm makes theirs, directly below the top of the tree or below a cgroup
- * that the daemon itself is in. A user with a delegated part of the tree can make any name there,
- * but stands below neither; whoever may make cgroups above the daemon's own could as well move the
- * daemon. Of nested names the outermost counts, because root of a pod can make cgroups below the
- * pod's. docs/operations.md tells people. The device plugin asks here, too. */
+ * Rights, caps and shares follow from the tenant. So a cgroup's name counts only at the places of
+ * the kubelet and Slurm: directly below the top of the tree, or below a cgroup that the daemon
+ * itself is in. No user can make a cgroup there. A user can make any name in a delegated part of
+ * the tree, but that part is elsewhere. A user who may make cgroups above the daemon's could as
+ * well move the daemon. If names are nested, the outermost counts, because root of a pod can make
+ * cgroups below the pod's. docs/operations.md tells people. The device plugin asks here, too. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,14 +21,14 @@ struct tenant {
 
 /* theirs, ours: what /proc/PID/cgroup says about the process and about the daemon. */
 void tenant_of_cgroups(const char *theirs, const char *ours, struct tenant *ret);
-/* The path by which classes and people know the process: the one of version 2 if it says something,
+/* The path by which classes and people know the process: the one of version 2 unless it is "/",
  * else that of version 1's memory, pids or freezer. 0; -ENOENT: there is none; -ENAMETOOLONG. */
 int tenant_path(const char *cgroups, char *ret, size_t size);
 
 /* True for the same pod, for the same job, or if both are in neither. */
 bool tenant_same(const struct tenant *a, const struct tenant *b);
 /* A number for sorting and for the scheduler: above every uid, and the same after a restart; 0 for
- * no tenant. Two pods could have one, so no right may depend on it. */
+ * no tenant. Two pods could have the same number, so no right may depend on it. */
 uint64_t tenant_number(const struct tenant *t);
 
 /* Copies the uid of a pod, as the kubelet or a person writes it. False: it is none. */

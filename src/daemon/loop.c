@@ -160,7 +160,7 @@ static void notice_absence(struct server *s, uint64_t due_usec)
 
         if (late_ns < AWAY_NS)
                 return;
-        log_info("did not run for %llu ms or more: they count for nobody",
+        log_info("did not run for %llu ms or more: this time counts against no program",
                  (unsigned long long)(late_ns / NSEC_PER_MSEC));
         sched_skip(s->sched, late_ns + MEASURE_PERIOD_US * NSEC_PER_USEC, now);
 }
@@ -345,7 +345,7 @@ static void recall_settings(struct server *s)
         config_free(&c);
         c.classes = s->settings.classes;
         s->settings = c;
-        log_info("what was set for an earlier daemon holds");
+        log_info("settings that orders made in an earlier daemon are in force again");
 }
 
 /* Says in the log if the files are wrong, and keeps them if they are good. */
@@ -363,7 +363,7 @@ static void look_at_sources(struct server *s)
         sources_keep(s->sources);
 }
 
-/* Programs matter more than metrics: without them, the daemon goes on. */
+/* A daemon that cannot serve its metrics goes on, because programs matter more. */
 static void serve_metrics(struct server *s)
 {
         char error[CONFIG_ERROR_MAX];

@@ -168,8 +168,8 @@ static int find_files(struct options *o, const char *dir, bool system)
         return r < 0 ? options_fail(&table, "%s", o->error) : 0;
 }
 
-/* --check. Not everybody may look into conf.d: then the other files count, and the daemon itself
- * tells what is wrong there. */
+/* Carries out --check. A user who may not look into conf.d checks only the other files; the daemon
+ * itself tells what is wrong in conf.d. */
 static int check(struct options *o)
 {
         char folder[PATHS_DIR_MAX + sizeof("/" PATHS_CONFIG)];
@@ -178,7 +178,7 @@ static int check(struct options *o)
         (void)snprintf(folder, sizeof(folder), "%.*s/" PATHS_CONFIG, PATHS_DIR_MAX, o->sources.dir);
         if (access(folder, R_OK | X_OK) < 0 && errno == EACCES)
                 o->sources.dir[0] = '\0';
-        o->sources.kept.folder[0] = '\0'; /* the files count, not what would hold in their place */
+        o->sources.kept.folder[0] = '\0'; /* check the files, not the last good configuration */
         r = sources_read(&o->sources, &o->config);
         if (r >= 0)
                 config_free(&o->config);

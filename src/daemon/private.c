@@ -82,7 +82,7 @@ static bool somebody_waits(const struct place *place)
         return poll(&p, 1, 0) == 1;
 }
 
-/* Waits. True: a signal to leave came in this time. */
+/* Waits for this time. True: a signal to leave came meanwhile. */
 static bool pause_for(uint64_t ns, const sigset_t *signals)
 {
         struct timespec ts = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
@@ -91,8 +91,9 @@ static bool pause_for(uint64_t ns, const sigset_t *signals)
         return is_order_to_leave(sig);
 }
 
-/* Reads the settings for the next worker, which says what is wrong with them. The settings that the
- * last worker accepted are on disk. If they are not, those with which it began stay. */
+/* Reads the settings for the next worker, which logs what is wrong with them. If the files are
+ * wrong, the settings that the last worker kept on disk hold. Without those, the next worker gets
+ * what the last one began with. */
 static void read_again(struct config *config, struct sources *sources)
 {
         struct config next;
@@ -200,7 +201,7 @@ static void forget_restraints(void)
 {
         static const int limits[] = {RLIMIT_AS, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE,
                                      RLIMIT_NPROC};
-        static unsigned long all_cpus[1024]; /* the kernel keeps those that are there */
+        static unsigned long all_cpus[1024]; /* the kernel ignores CPUs that do not exist */
         const struct sched_param none = {0};
         char score[16] = "";
         int fd;
@@ -226,8 +227,8 @@ static void forget_restraints(void)
         (void)close(fd);
 }
 
-/* Resets what the starting program may have changed: signals and descriptors. A program that is a
- * service leaves the daemon its variables, too; the daemon must not report as that service. */
+/* Resets what the starting program may have changed: signals and descriptors. If that program is a
+ * service, its variables would make the daemon report to systemd as that service. */
 static void forget_the_starter(void)
 {
         static const char *const of_a_service[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC",
@@ -247,8 +248,8 @@ static void forget_the_starter(void)
 }
 
 /* Opens the place. If two daemons start at the same moment, one gets the lock, and the other waits
- * until the first one's sockets answer. It tries the lock again each time, because the holder may
- * be leaving. */
+ * until the first one's sockets answer. The waiting daemon tries the lock again each time, because
+ * the holder may be leaving. */
 static int open_or_find(const struct place_options *o, struct place *ret,
                         char error[static PLACE_ERROR_MAX])
 {

@@ -10,7 +10,7 @@
 
 struct http_loop;
 
-/* From now on, the loop calls MHD whenever it has something to do. 0 or -errno. */
+/* From now on, the loop calls MHD whenever MHD has something to do. 0 or -errno. */
 int http_loop_new(sd_event *event, struct MHD_Daemon *http, struct http_loop **ret);
 /* Lets MHD run soon: call it after MHD_resume_connection(), which makes nothing readable. */
 void http_loop_wake(struct http_loop *l);

@@ -75,7 +75,7 @@ void job_free(struct job *job)
 
 /* ---- reading ---- */
 
-/* A reading in progress: whom a sentence is about. */
+/* A reading in progress: what sentences call the file, and where they are written. */
 struct reading {
         const char *from;
         char *error;

@@ -50,8 +50,8 @@ void job_kernel_init(struct job_kernel *kernel);
 void job_free(struct job *job);
 #define _cleanup_job_ __attribute__((cleanup(job_free)))
 
-/* Reads the file at this path. 0, and the caller frees the job; or -errno, -EINVAL for a file that
- * is no job file, after a sentence was written to error. */
+/* Reads the file at this path. 0: the caller frees the job. -errno: `error` holds a sentence;
+ * -EINVAL: the file is no job file. */
 int job_read(const char *path, struct job *ret, char error[static JOB_ERROR_MAX]);
 /* Reads a job from the bytes of a file. from: what a sentence calls the file. */
 int job_decode(const char *text, size_t length, const char *from, struct job *ret,

@@ -36,7 +36,7 @@ static void bound(struct measure_page *p)
                 p->nodes[i].kernel = MIN(p->nodes[i].kernel, MEASURE_KERNELS - 1);
 }
 
-/* Reads one file into a page that exists or is made. */
+/* Reads one file into the page of its process, which is made if it is missing. */
 static void read_page(struct pages *p, int folder, const char *name, bool whole)
 {
         _cleanup_close_ int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

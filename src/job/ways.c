@@ -1,4 +1,4 @@
-/* ways.c: owns the names of the ways. Must never hold more than them. */
+/* ways.c: owns the names of the ways. Must never know more of a way than its name. */
 #include "job/ways.h"
 
 #include <errno.h>

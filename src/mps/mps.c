@@ -92,13 +92,13 @@ int mps_make_dir(const char *dir, uid_t uid, gid_t gid)
         r = make_own(dir, uid, gid);
         (void)snprintf(path, sizeof(path), "%s/control", dir);
         if (r == 0 && mps_find(dir, uid) == 0)
-                (void)unlink(path); /* of a control daemon that was killed */
+                (void)unlink(path); /* a killed control daemon has left it */
         return r; /* the control daemon's process makes the folder of logs: dir is the user's now */
 }
 
 /* The directory is the user's, so what is in it is removed by name from an open descriptor, and no
- * link is followed. The user may also have put any number of files there, or go on doing so:
- * *left says how many more are looked at. */
+ * link is followed. The user may put any number of files there, at any time, so at most *left more
+ * are looked at. */
 static void empty(int fd, unsigned depth, unsigned *left)
 {
         DIR *d = fdopendir(fd);
@@ -271,8 +271,8 @@ static int try_to_connect(int type, const char *path)
         return fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ? -errno : 0;
 }
 
-/* The name is there a moment before anybody listens. No link is followed: the directory is the
- * user's, who could lead us to anywhere. */
+/* The socket has its name a moment before the control daemon listens. No link is followed: the user
+ * owns the directory, and could lead us anywhere. */
 bool mps_is_ready(const char *dir)
 {
         char path[PATH_LENGTH];
@@ -287,7 +287,7 @@ bool mps_is_ready(const char *dir)
         r = try_to_connect(SOCK_SEQPACKET, path);
         if (r == -EPROTOTYPE)
                 r = try_to_connect(SOCK_STREAM, path);
-        return r == 0 || r == -EAGAIN; /* many ask already */
+        return r == 0 || r == -EAGAIN; /* the queue of connections is full */
 }
 
 /* ---- finding them ---- */
@@ -351,7 +351,7 @@ static unsigned each(const char *dir, uid_t uid, void (*found)(const struct foun
                      void *user)
 {
         char wanted[PATH_LENGTH];
-        DIR *d = *dir ? opendir("/proc") : NULL; /* without a name it would be the user's own */
+        DIR *d = *dir ? opendir("/proc") : NULL; /* an empty name would find the user's own MPS */
         const struct dirent *e;
         unsigned n = 0;
 
@@ -376,7 +376,7 @@ static unsigned each(const char *dir, uid_t uid, void (*found)(const struct foun
         return n;
 }
 
-/* Of several the oldest: the others are orders that are being given. */
+/* Keeps the oldest of several: the others are processes that give orders. */
 static void note_control(const struct found *f, void *user)
 {
         pid_t *ret = user;
@@ -419,7 +419,7 @@ unsigned mps_count_servers(const char *dir, uid_t uid)
         return n;
 }
 
-/* By its folder, because its number may be another process's by now. */
+/* Kills by the folder in /proc, because the pid may be another process's by now. */
 static void end_one(const struct found *f, void *user)
 {
         (void)user;
@@ -501,7 +501,7 @@ static uint64_t after_ms(unsigned ms)
         return clock_now_ns() + ms * NSEC_PER_MSEC;
 }
 
-/* Waits for a child to end. False: it goes on. */
+/* Waits for a child to end. False: it still runs. */
 static bool reap_until(pid_t pid, uint64_t until_ns)
 {
         while (waitpid(pid, NULL, WNOHANG) == 0) {
@@ -557,7 +557,7 @@ static int read_answer(int fd, uint64_t until_ns, char *ret, size_t n)
 
                 if (got == 0)
                         break;
-                if (clock_now_ns() >= until_ns) /* also of one that talks on and on */
+                if (clock_now_ns() >= until_ns) /* even if the answer never ends */
                         return -ETIMEDOUT;
                 if (got > 0) {
                         used += full ? 0 : (size_t)got;

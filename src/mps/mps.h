@@ -21,14 +21,14 @@
 #define MPS_SHARE_PERCENT "50" /* of the SMs, for each of two programs that share a GPU */
 #define MPS_ANSWER_MAX    8192 /* more than the pids of all clients */
 
-/* Exit statuses of a process of mps_spawn() or mps_ask_begin() that did not come to run MPS. */
+/* Exit statuses of a process of mps_spawn() or mps_ask_begin() that could not run MPS. */
 #define MPS_EXIT_NOT_USER 126 /* it could not become this user */
 #define MPS_EXIT_NO_FILE  127 /* the program does not start */
 
 struct mps_options {
         const char *dir; /* absolute; made by mps_make_dir() */
         const char *gpu; /* the GPU's UUID, "GPU-…"; NULL: as CUDA_VISIBLE_DEVICES says */
-        uid_t uid;       /* whose it is; another one than ours only if we may change it */
+        uid_t uid; /* the user that runs it; another than ours only if we may become that user */
         gid_t gid;
         const gid_t *groups; /* its other groups, which may be those of the device files */
         unsigned n_groups;
@@ -44,9 +44,9 @@ int mps_make_dir(const char *dir, uid_t uid, gid_t gid);
 /* Removes the directory with all that control daemon and server leave in it. */
 void mps_remove_dir(const char *dir);
 
-/* Starts the control daemon in its own session, and does not wait. The process of ret_pid is our
- * child. Unless `outlives` is set, it is one that ends control daemon and server when it gets
- * SIGTERM, and when the calling thread ends. -ENOENT: there is no such program. */
+/* Starts the control daemon in its own session, and does not wait. *ret_pid is our child. Unless
+ * `outlives` is set, this child ends control daemon and server when it gets SIGTERM or the calling
+ * thread ends. -ENOENT: there is no such program. */
 int mps_spawn(const struct mps_options *o, pid_t *ret_pid);
 /* True as soon as programs and orders find the control daemon. */
 bool mps_is_ready(const char *dir);
@@ -60,8 +60,8 @@ unsigned mps_count_servers(const char *dir, uid_t uid);
  * were. Their programs get errors. */
 unsigned mps_kill(const char *dir, uid_t uid);
 
-/* Gives an order, in a child of ours. *ret_fd brings the answer, and its end, and does not block;
- * the caller closes it. */
+/* Gives an order, in a child of ours. The answer comes from *ret_fd, which does not block; the
+ * caller closes it. */
 int mps_ask_begin(const struct mps_options *o, const char *order, pid_t *ret_pid, int *ret_fd);
 /* Reads the numbers of an answer. Returns how many there are, of which `most` are in ret. */
 unsigned mps_numbers(const char *answer, pid_t *ret, unsigned most);
@@ -69,8 +69,8 @@ unsigned mps_numbers(const char *answer, pid_t *ret, unsigned most);
 /* ---- these wait ---- */
 
 /* Makes the directory, starts the control daemon, and waits until it is ready: for 10 s at most.
- * -EALREADY: it runs; -ENOENT: no program; -EPERM: not as this user; -ETIMEDOUT; -EIO: it has
- * ended. */
+ * -EALREADY: it runs; -ENOENT: no program; -EPERM: we may not become this user; -ETIMEDOUT; -EIO:
+ * it has ended. */
 int mps_start(const struct mps_options *o, pid_t *ret_pid);
 /* Gives an order and reads the answer, whose end is cut off if it does not fit. -ETIMEDOUT: nothing
  * within this time; -EIO: the control daemon does not answer. */

@@ -27,7 +27,7 @@ void mps_usage_begin(struct mps_usage *u)
         *u = (struct mps_usage){.order = "get_server_list"};
 }
 
-/* Writes the order that follows. */
+/* Writes the next order. */
 static enum mps_use ask_on(struct mps_usage *u)
 {
         const unsigned i = u->n_given++;

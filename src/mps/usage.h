@@ -1,9 +1,9 @@
 /* usage.h: whether programs use the servers of a control daemon, as the control daemon says.
  *
- * An empty list is an empty text, and so is an answer that never came. So no program uses a server
- * only if each order has succeeded, the list of servers names as many as run, no server has a
- * program, and the control daemon, asked last for a figure that it always has, tells it. All else
- * is MPS_UNKNOWN. A pure machine, but for mps_usage_take(), which looks at the processes. */
+ * An empty list is an empty text, and so is an answer that never came. So empty lists are not
+ * enough for MPS_UNUSED: each order must succeed, and as many servers must run as are listed. Then
+ * the last order must get a figure that a control daemon always has. If one of these fails, it is
+ * MPS_UNKNOWN. A pure machine, but for mps_usage_take(), which looks at the processes. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,5 +25,5 @@ void mps_usage_begin(struct mps_usage *u);
 /* Takes the answer to u->order. answer: NULL if the order has failed, or was given up. */
 enum mps_use mps_usage_take(struct mps_usage *u, const struct mps_options *o, const char *answer);
 
-/* Asks, and waits for 1 s a question. */
+/* Gives all orders, and waits up to 1 s for each answer. */
 enum mps_use mps_usage_ask(const struct mps_options *o);

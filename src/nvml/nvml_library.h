@@ -1,7 +1,7 @@
 /* nvml_library.h: NVML's functions, from NVIDIA's library.
  *
- * Not linked, because sublet also runs on machines without a driver. The library stays loaded until
- * the process ends: its threads may still use it. Any call may hang, or crash. */
+ * It is loaded, not linked, because sublet also runs on machines without a driver. It stays loaded
+ * until the process ends: its threads may still run. Any call may hang, or crash. */
 #pragma once
 
 #include <stdint.h>
@@ -20,5 +20,6 @@ struct nvml_library {
  * it: nvmlInit_v2() does. 0 or -ENOENT. */
 int nvml_library_load(const char *folder, struct nvml_library *ret);
 
-/* Returns what copies reach in one direction of the card's PCIe link; 0: unknown. */
+/* Returns how many bytes a second copies move in one direction of the card's PCIe link; 0: unknown.
+ */
 uint64_t nvml_bus_bytes_s(const struct nvml_library *l, nvmlDevice_t device);

@@ -9,8 +9,8 @@
 #include "base/macros.h"
 
 #define KEPT       0.97 /* part of the jobs of pairs above a threshold that keep the bound */
-#define NEAR       0.8  /* of the bound */
-#define NEAR_LEAST 20   /* predictions */
+#define NEAR       0.8  /* predictions above this part of the bound are near it */
+#define NEAR_LEAST 20   /* so many near predictions are needed */
 
 static int compare(const void *a, const void *b)
 {
@@ -27,7 +27,7 @@ double calibrate_quantile(double *values, size_t n, double part)
         return values[(size_t)MIN(MAX(at, 0.0), (double)(n - 1))];
 }
 
-/* A lower quantile, which errs to the smaller. */
+/* Returns a lower quantile. With few values it errs to the smaller. */
 static double lower(double *values, size_t n, double part)
 {
         double r;
@@ -56,7 +56,7 @@ static void find_errors(const struct calibrate_pair *pairs, size_t n, double *ro
         ret->median = calibrate_quantile(room, 2 * n, 0.5);
 }
 
-/* A pair by the smaller of its two predictions: it is made if that is above the threshold. */
+/* A pair, with the smaller of its predictions. The pair is made if that is above the threshold. */
 struct made {
         double predicted;
         const struct calibrate_pair *pair;
@@ -70,8 +70,8 @@ static int greater_first(const void *a, const void *b)
         return (x < y) - (x > y);
 }
 
-/* Returns the factor by which predictions near the bound or above are too high: it is less for KEPT
- * of them. otherwise: the result if there are too few. */
+/* Returns a factor: KEPT of the predictions near or above the bound are too high by no more than
+ * it. otherwise: the result if there are too few predictions. */
 static double find_excess(const struct calibrate_pair *pairs, size_t n, double bound, double *room,
                           double otherwise)
 {

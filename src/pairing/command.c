@@ -93,8 +93,8 @@ static const char *base_name(const char *path)
         return slash && slash[1] ? slash + 1 : path;
 }
 
-/* True if another file has a job of the same name, and gives the same when `of` is called. NULL:
- * names alone count. A file that is given twice is one job. */
+/* True if another file has a job of the same name, and `of` returns the same for both paths. of
+ * NULL: names alone count. A file that is given twice is one job. */
 static bool is_ambiguous(const struct command_input *in, char **paths, size_t i,
                          const char *(*of)(const char *path))
 {
@@ -106,7 +106,8 @@ static bool is_ambiguous(const struct command_input *in, char **paths, size_t i,
         return false;
 }
 
-/* Jobs of one script have one name. All that is said of them needs two, so the file is added. */
+/* Jobs of one script have the same name. Output has to tell them apart, so their files are added to
+ * the names. */
 static int tell_apart(struct command_input *in, char **paths)
 {
         char(*names)[JOB_NAME_MAX] = calloc(in->n + 1, sizeof(*names));
@@ -147,7 +148,7 @@ static const char *card_of(const struct command_input *in)
         return "";
 }
 
-/* Without a model of the card, pairs past memory can be predicted still. */
+/* Without a model of the card, pairs past memory can still be predicted. */
 static int read_model(struct command_input *in)
 {
         char path[PATH_MAX] = "", error[MODEL_ERROR_MAX];

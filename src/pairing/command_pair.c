@@ -15,7 +15,7 @@
 #define OPTIONAL  true
 #define REQUIRED  false
 #define NONE      false
-#define IDLE_W    75 /* assumed of a card of which nobody has measured it */
+#define IDLE_W    75 /* assumed if nobody has measured the card's idle power */
 #define JOBS_MOST 4096
 
 struct pairing {
@@ -24,7 +24,7 @@ struct pairing {
         bool by_energy;
 };
 
-/* The value may be missing: then a card's idle power is the model's. */
+/* Without a value, a card's idle power is the model's. */
 static int set_energy(const struct option_row *row, void *pairing, const char *value)
 {
         struct pairing *p = pairing;

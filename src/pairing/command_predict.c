@@ -25,7 +25,7 @@ static const struct option_row options[] = {
 #include "pairing/options.def"
         {0}};
 
-/* The model of turns was within a tenth of pairs past memory that were measured. */
+/* For the pairs past memory that were measured, the model of turns was off by at most a tenth. */
 #define TURNS_LOW  0.9
 #define TURNS_HIGH 1.1
 

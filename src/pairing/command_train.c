@@ -244,8 +244,8 @@ static void report(const struct training *t, const struct evaluate *e, json_t *a
         (void)json_object_set_new(answer, "evaluation", json);
 }
 
-/* Without --held-out, each pair is predicted by trees that saw the family of neither job, as
- * training has left them; else by a model that is trained without the families. */
+/* Without --held-out, judges the predictions that training has left, by trees that saw neither
+ * job's family. With it, judges a model that is trained without the families. */
 static int evaluate(struct training *t, const struct model *trained, json_t *answer)
 {
         _cleanup_model_ struct model without = {0};

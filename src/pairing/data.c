@@ -206,8 +206,8 @@ static int compare_alone(const void *a, const void *b)
         return x->time < y->time ? -1 : x->time > y->time;
 }
 
-/* The rate alone at this time: between the measures before and after, or the nearest one. 0: it was
- * not measured. */
+/* Returns the rate alone at this time, between the measures before and after, or else the nearest
+ * one. 0: it was not measured. */
 static double rate_at(const struct data_alone *sorted, size_t n, const struct data_alone *wanted)
 {
         size_t low = 0, high = n;
@@ -248,7 +248,7 @@ static void find_moved(struct data *data, size_t first)
         }
 }
 
-/* The mean rate of a job, of sorted measures. 0: it was not measured. */
+/* Returns the mean rate of a job, of sorted measures. 0: it was not measured. */
 static double mean_rate(const struct data_alone *sorted, size_t n, unsigned job, bool half)
 {
         double sum = 0;
@@ -262,7 +262,7 @@ static double mean_rate(const struct data_alone *sorted, size_t n, unsigned job,
         return found ? sum / (double)found : 0;
 }
 
-/* Tells the jobs what they do on half of the SMs. */
+/* Sets the rates of jobs on half of the SMs. */
 static void find_halves(struct data *data, size_t first_job, const struct data_alone *sorted,
                         size_t n)
 {
@@ -276,8 +276,8 @@ static void find_halves(struct data *data, size_t first_job, const struct data_a
         }
 }
 
-/* Computes progress again, by rates alone from before and after each pair: its line knew only those
- * before. The rates alone of a shared pair are those on half of the SMs. */
+/* Computes progress again, from the rates alone before and after each pair: the pair's line knew
+ * only those before. The rates alone of a shared pair are those on half of the SMs. */
 static void correct_progress(struct data *data, const struct reading *r, size_t first_pair,
                              size_t first_alone)
 {
@@ -320,7 +320,7 @@ static int compare_pairs(const void *a, const void *b)
         return 0;
 }
 
-/* Makes one pair, with the means, of each that was measured several times. */
+/* Merges each pair that was measured several times into one, which has the means. */
 static void merge_repeats(struct data *data, size_t first)
 {
         size_t to = first;

@@ -1,10 +1,9 @@
 /* data.h: the data file of measured pairs, which `sublet bench pairs` writes: lines of JSON. The
  * first says what card it was; then comes a line for each job, one for each measured pair, and one
  * for each measure of a job alone. Progress is the rate beside the other, divided by the rate alone
- * at that time, between the measures before and after. In the way shared each job has half of the
- * SMs: its measures alone are of that half, and give its rate there as a part of that of all SMs.
- * Of a pair that was measured several times the mean is taken. A data file is foreign input, as a
- * job file is. Thread-safe. */
+ * at that time, between the measures before and after. In the way "shared" each job has half of the
+ * SMs, and is also measured alone on half of them. A pair that was measured several times has the
+ * means. A data file is foreign input, as a job file is. Thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,7 +24,7 @@ struct data_job {
         struct job job;
         char family[DATA_FAMILY_MAX]; /* jobs of one family are alike */
         bool synthetic;               /* a kernel written for the measurement, no real program */
-        double moved; /* its greatest rate alone, of the least; less 1. 0: measured once */
+        double moved; /* greatest rate alone / least rate alone - 1; 0: measured once */
 };
 
 /* A measure of a job alone. */
@@ -39,14 +38,14 @@ struct data_alone {
 struct data_pair {
         unsigned jobs[2]; /* places in data.jobs */
         enum way way;
-        double progress[2]; /* rate beside the other, of the rate alone */
+        double progress[2]; /* rate beside the other / rate alone */
         double rates[2];    /* steps a second beside the other; 0: the file has progress only */
         double time;        /* seconds since 1970 */
 };
 
 struct data {
         char gpu[96], driver[32];
-        double idle_w; /* of the card while programs have it and do nothing; 0: not known */
+        double idle_w; /* the card's power while programs have it and do nothing; 0: not known */
         struct data_job *jobs;
         struct data_pair *pairs;
         struct data_alone *alone;

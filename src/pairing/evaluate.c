@@ -71,7 +71,7 @@ static struct features *all_features(const struct data *data)
         return f;
 }
 
-/* Writes two predictions for each such pair of this way. */
+/* Writes two predictions for each pair of this way that has an unseen job. */
 static int predict_way(const struct data *data, const struct model *m, enum way way,
                        const char *unseen, const struct features *features, double (*ret)[2],
                        char error[static MODEL_ERROR_MAX])
@@ -230,7 +230,8 @@ static bool is_simple_edge(const struct field *f, enum evaluate_policy policy, u
         return sum <= 1;
 }
 
-/* The least progress of a pair: the oracle's is measured, the others' is predicted. */
+/* Returns the least progress that each job of a pair must have: measured for the oracle, predicted
+ * for the others. */
 static double least_of(const struct field *f, enum evaluate_policy policy, enum way way,
                        double bound)
 {
@@ -285,7 +286,7 @@ static int compare_bandwidth(const void *a, const void *b)
         return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Each from the first takes the last that is free and was measured beside it. */
+/* Each job, in this order, gets the last one that is free and was measured beside it. */
 static void pair_ends(const struct field *f, const unsigned *batch, const unsigned *order, size_t n,
                       unsigned *ret_partners)
 {
@@ -395,8 +396,8 @@ static int try_batch(const struct field *f, const unsigned *batch, size_t n, str
         return 0;
 }
 
-/* Leaves those jobs of the list of which nearly all pairs among them were measured: only measured
- * pairs can be made. If such jobs are too few, all stay. Returns how many stay. */
+/* Keeps those jobs of the list that were measured with nearly all others that stay, because only
+ * measured pairs can be made. If such jobs are too few, all stay. Returns how many stay. */
 static size_t leave_dense(const struct field *f, unsigned *jobs, size_t n)
 {
         _cleanup_free_ unsigned *known = calloc(n + 1, sizeof(*known));
@@ -441,7 +442,7 @@ static int try_batches(const struct field *f, struct evaluate *ret)
         for (unsigned i = 0; i < f->n; i++)
                 order[i] = i;
         n_jobs = leave_dense(f, order, f->n);
-        /* Of few jobs a part, so that batches differ. */
+        /* A batch takes only a part of few jobs, so that batches differ. */
         n = MIN(n_jobs > BATCH ? n_jobs : n_jobs * 3 / 4, (size_t)BATCH);
         ret->jobs += n_jobs;
         ret->possible += n_jobs * (n_jobs - MIN(n_jobs, (size_t)1)) / 2;
@@ -530,7 +531,7 @@ int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
 
 /* ---- the way that is chosen ---- */
 
-/* Compares the best predicted way of each pair that was measured in several with slices. */
+/* For each pair that was measured in several ways, compares the best predicted way with slices. */
 static void add_ways(const struct field *f, struct evaluate_ways *ret)
 {
         for (unsigned i = 0; i < f->n; i++)

@@ -1,8 +1,8 @@
 /* evaluate.h: what a model is worth for jobs that it has not seen: errors, and batches of jobs that
  * are paired by it, by simple rules, and by an oracle that has measured all pairs.
  *
- * Batches are drawn from jobs of unseen families. Everybody, the oracle too, may make only pairs
- * that were measured, in ways in which they were. Sublet and the oracle choose the way of each
+ * Batches are drawn from jobs of unseen families. Each policy, the oracle too, may make only pairs
+ * that were measured, in the ways that were measured. Sublet and the oracle choose the way of each
  * pair; the simple rules know no ways, and get `shared`, or what else was measured. Random numbers
  * have a fixed seed. */
 #pragma once
@@ -34,10 +34,10 @@ struct evaluate_sums {
         double pairs, kept,
                 paired;        /* pairs made; jobs in pairs that kept the bound; jobs in pairs */
         double progress, gpus; /* of all jobs of the batches; those without a partner count 1 */
-        double of_progress; /* of the oracle's work a GPU, for each batch; means are by batches */
+        double of_progress;    /* work a GPU / the oracle's, summed over batches */
 };
 
-/* Who was not seen in training. */
+/* Which jobs of a pair training has not seen. */
 enum evaluate_unseen { EVALUATE_BOTH, EVALUATE_ONE, EVALUATE_UNSEEN };
 
 struct evaluate_prediction {
@@ -56,7 +56,7 @@ struct evaluate_errors {
         double points;            /* mean of |predicted - measured| */
 };
 
-/* Below, a job makes so little progress that nobody pairs it; relative errors grow without end. */
+/* Below this progress nobody pairs a job, and relative errors grow without end. */
 #define EVALUATE_LEAST 0.2
 
 /* Pairs that were measured in several ways. The way with the best prediction is chosen; its
@@ -69,7 +69,7 @@ struct evaluate_ways {
 struct evaluate {
         struct evaluate_list of[WAYS][EVALUATE_UNSEEN];
         size_t jobs, batches, batch; /* batch: jobs in one */
-        size_t pairs, possible;      /* measured among the jobs, of all */
+        size_t pairs, possible;      /* pairs of these jobs that were measured; all pairs of them */
         struct evaluate_sums sums[EVALUATE_BOUNDS][EVALUATE_POLICIES];
         struct evaluate_ways ways;
 };
@@ -78,7 +78,7 @@ struct evaluate {
  * for the others. unseen: one byte for each job of data. 0; or -errno after a sentence. */
 int evaluate_predict(const struct data *data, const struct model *m, const char *unseen,
                      double (*ret)[2], char error[static MODEL_ERROR_MAX]);
-/* Compares the predictions of unseen jobs with what was measured. m: for its margins. 0; -ENOMEM;
+/* Compares the predictions of unseen jobs with what was measured. m gives the margins. 0; -ENOMEM;
  * -EINVAL after a sentence. The caller frees ret. */
 int evaluate_run(const struct data *data, const struct model *m, const char *unseen,
                  const double (*predicted)[2], struct evaluate *ret,

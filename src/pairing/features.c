@@ -115,7 +115,7 @@ static double duty_of(const struct job *j)
         return isfinite(duty) ? fmax(fmin(duty, 1), 0.01) : NAN;
 }
 
-/* Its rate on half of the SMs, of that on all. */
+/* The job's rate on half of the SMs / its rate on all. */
 static double half_of(const struct job *j)
 {
         return j->steps.half_per_second / j->steps.per_second;
@@ -131,8 +131,8 @@ static double kernel_s(const struct job *j)
         return duty_of(j) / (j->steps.per_second * launches);
 }
 
-/* Returns the job's duty. A busy card seems idle for a few percent, by the way it is measured, and
- * counts as busy all the time. */
+/* Returns the job's duty. The measurement shows even a busy card as idle for a few percent; such a
+ * card counts as always busy. */
 static double card_duty_of(const struct job *j)
 {
         const double duty = duty_of(j);
@@ -148,8 +148,8 @@ static double launches_of(const struct job *j)
         return n > 0 ? n : NAN;
 }
 
-/* Whether the host launches at a pace of its own, as a server to which requests come: slower
- * kernels cost no steps. */
+/* Whether the host launches at a pace of its own, as a server does that waits for requests. Slower
+ * kernels cost such a job no steps. */
 static bool is_paced(const struct job *j)
 {
         return card_duty_of(j) < 1 && half_of(j) >= HALF_PACED;
@@ -201,7 +201,7 @@ void features_of(const struct job *j, struct features *ret)
         };
 }
 
-/* How many resources are used by more than all of them, if both go on as alone. */
+/* Of how many resources both jobs together use more than all, if both go on as alone. */
 static double count_short(const double *a, const double *b)
 {
         static const enum job_feature counted[] = {

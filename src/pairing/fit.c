@@ -15,7 +15,7 @@
 #include "base/units.h"
 #include "pairing/calibrate.h"
 
-#define ROWS_PER_LEAF 20.0 /* of few rows, leaves are smaller */
+#define ROWS_PER_LEAF 20.0 /* with few rows, leaves are smaller */
 #define FOLDS_MIN     3    /* two are left out at a time */
 
 static const struct trees_options usual = {
@@ -29,17 +29,17 @@ static const struct trees_options usual = {
         .lambda = 10,
 };
 
-/* What is tried; the one with the smallest error is kept. Signs say nothing of a ratio. */
+/* The candidates; the one with the smallest error is kept. Signs do not hold for a ratio. */
 static const struct candidate {
         enum model_target target;
         bool with_signs;
 } candidates[] = {
         {MODEL_PROGRESS, false}, {MODEL_LOG, false}, {MODEL_LOG, true}, {MODEL_RATIO, false}};
 
-/* How far the trees are trusted beside the formulae: what errs least with both jobs unseen. */
+/* Weights of the trees beside the formulae. The one that errs least for unseen jobs is kept. */
 static const double parts[] = {1, 0.75, 0.5, 0.25, 0};
 
-/* Errors are of the measured progress, but at least of this: below it, nobody pairs. */
+/* Errors are divided by the measured progress, but at least by this: below it, nobody pairs. */
 #define ERROR_LEAST 0.2
 
 /* The rows of one way: two for each pair. */
@@ -107,7 +107,7 @@ static size_t find_family(struct family *families, size_t *n, const char *name)
 }
 
 /* Deals the families into folds, the largest first, each into the fold with the fewest jobs. With
- * too few families each job is one. */
+ * too few families, each job counts as a family. */
 static int deal(const struct data *data, const char *left_out, unsigned most, unsigned char *ret,
                 unsigned *ret_folds, size_t *ret_families)
 {
@@ -481,7 +481,7 @@ static void name_model(const struct data *data, struct model *m)
         (void)units_format_utc(time(NULL), m->time);
 }
 
-/* Fits each way of which there are pairs enough. Returns how many. */
+/* Fits each way that has enough pairs. Returns how many. */
 static int fit_ways(struct fit *f, const struct features *jobs, size_t families, struct model *m)
 {
         int fitted = 0;

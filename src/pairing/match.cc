@@ -21,8 +21,8 @@ typedef Graph::EdgeMap<long long> Weights;
 typedef lemon::MaxWeightedMatching<Graph, Weights> Matching;
 
 const double scale = 1e6;
-/* A scaled weight has a range of less than 2^25. A pair more has to beat one weight for each of at
- * most 2^15 pairs, so an edge counts at most 2^41, and all pairs 2^56; LEMON multiplies by 4. */
+/* A scaled weight has a range of less than 2^25. One more pair has to beat the weights of at most
+ * 2^15 pairs, so an edge counts at most 2^41, and all pairs 2^56; LEMON multiplies by 4. */
 const long long range = static_cast<long long>(2 * MATCH_WEIGHT_MAX * scale) + 1;
 
 /* A matching is at most this much lighter for each pair than the best: 1e-4 of a weight. */
@@ -53,7 +53,7 @@ struct Problem {
         }
 };
 
-/* Matches by the given edges alone. Returns the number of pairs. */
+/* Matches with the given edges alone. Returns the number of pairs. */
 int solve(Problem &p)
 {
         std::vector<Graph::Node> node(p.nodes);
@@ -85,7 +85,7 @@ int solve(Problem &p)
         return matching.matchingSize();
 }
 
-/* By how much an edge breaks the dual problem: it could make the matching better by as much. */
+/* By how much an edge violates the dual problem, which is what it could add to the matching. */
 long long surplus_of(const Problem &p, size_t edge)
 {
         const match_edge &e = p.edges[edge];
@@ -107,7 +107,7 @@ long long surplus_of(const Problem &p, size_t edge)
 
 typedef std::vector<std::vector<std::pair<long long, size_t>>> Ranked;
 
-/* Gives the solver the greatest of each node's edges. Returns whether there was a new one. */
+/* Gives the solver each node's `most` best edges. Returns whether there was a new one. */
 bool give(Problem &p, Ranked &ranked, size_t most)
 {
         bool any = false;
@@ -131,7 +131,7 @@ void give_first(Problem &p, Ranked &ranked)
 {
         for (unsigned pass = 0; pass < 2; pass++) {
                 for (size_t i = 0; i < p.n_edges; i++) {
-                        /* In the second pass any order that has nothing to do with weight. */
+                        /* The second pass takes any order that has nothing to do with weight. */
                         const long long rank =
                                 pass == 0 ? p.weight_of(i)
                                           : static_cast<long long>(i * 0x9e3779b97f4a7c15u >> 1);
@@ -143,9 +143,9 @@ void give_first(Problem &p, Ranked &ranked)
         }
 }
 
-/* Of a large graph the solver gets a small part; then the edges that the dual of its answer shows
- * to be missing, until none is. So the matching is as good as that of all edges, in a hundredth of
- * the time. */
+/* The solver gets a small part of a large graph, and then the edges that the dual of its answer
+ * shows to be missing, until none is missing. So the matching is as good as that of all edges, in a
+ * hundredth of the time. */
 int run(unsigned nodes, const match_edge *edges, size_t n_edges, match_goal goal,
         unsigned *ret_partners)
 {

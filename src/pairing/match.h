@@ -1,12 +1,11 @@
 /* match.h: maximum matching in a graph: which pairs of nodes go together, each node in one pair at
  * most. Behind a C interface, because LEMON is C++.
  *
- * Cardinality first: as many pairs as possible; of all such matchings, one of the greatest weight.
- * Or weight alone: then a pair counts by its weight only.
- * A matching of many edges may be lighter than the best by 1e-4 for each pair, not more.
- * Weights are rounded to millionths, and each pair more counts more than all weights
- * together. With at most MATCH_NODES_MAX nodes no sum exceeds 2^58, so 64 bits do not overflow.
- * Pure. */
+ * MATCH_CARDINALITY: as many pairs as possible; of all such matchings, one of the greatest weight.
+ * MATCH_WEIGHT: the greatest weight. A matching of many edges may be lighter than the best by 1e-4
+ * for each pair, not more. Weights are rounded to millionths. With MATCH_CARDINALITY one more pair
+ * counts more than all weights. With at most MATCH_NODES_MAX nodes no sum exceeds 2^58, so 64 bits
+ * do not overflow. Pure. */
 #pragma once
 
 #include <stddef.h>

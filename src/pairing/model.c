@@ -21,7 +21,7 @@
 
 #define FILE_MAX       (256u << 20)
 #define PROGRESS_LEAST 0.01
-#define LOG_LEAST      0.05 /* what makes less would drown the rest of the errors in logarithms */
+#define LOG_LEAST      0.05 /* the logarithm of less would drown all other errors */
 #define PROGRESS_MOST  1.2
 #define CHUNK          16384 /* rows predicted at once */
 
@@ -113,7 +113,7 @@ int model_predict(const struct model *m, enum way way, const float *rows, size_t
 
 double model_threshold(const struct model_way *w, double bound)
 {
-        /* The margin of the next bound of the table that is not smaller. */
+        /* Take the margin of the table's least bound that is not smaller. */
         const double at = ceil(bound * (MODEL_MARGINS + 1) - 1e-9) - 1;
 
         return bound * w->margins[(unsigned)MIN(MAX(at, 0.0), MODEL_MARGINS - 1.0)];

@@ -31,7 +31,7 @@ struct model_way {
         struct trees *trees; /* NULL: this way was not measured */
         enum model_target target;
         int with_signs;
-        double part; /* of what the trees say that counts beside the formulae: 0 to 1 */
+        double part; /* weight of the trees beside the formulae: 0 to 1 */
         size_t pairs, jobs, families;
         struct model_errors errors;
         /* Nine of ten measured values are within predicted × low to predicted × high. */
@@ -44,21 +44,22 @@ struct model_way {
 
 struct model {
         char gpu[96], driver[32], sublet[32], xgboost[32], time[32];
-        double idle_w; /* of the card while programs have it and do nothing; 0: not known */
+        double idle_w; /* the card's power while programs have it and do nothing; 0: not known */
         struct model_way ways[WAYS];
 };
 
-/* Returns what the trees of this target learn for a row, and the progress for what they say. */
+/* Converts a row's progress to what trees of this target learn, and what they say to progress. */
 double model_to_target(enum model_target target, enum way way, const float *row, double progress);
 double model_from_target(enum model_target target, enum way way, const float *row, double value);
 
-/* Returns the mean, of logarithms, of a prediction of trees and the estimate without them. */
+/* Returns the mean, weighted and of logarithms, of the trees' prediction and the estimate without
+ * them. */
 double model_blend(enum way way, const float *row, double predicted, double part);
 
 /* Predicts the progress of each of n rows. threads 0: one for each CPU. */
 int model_predict(const struct model *m, enum way way, const float *rows, size_t n,
                   unsigned threads, double *ret, char error[static MODEL_ERROR_MAX]);
-/* What a prediction has to exceed for the bound to be kept: the bound × (1 + its margin). */
+/* Returns what a prediction has to exceed for the bound to be kept: the bound × its margin. */
 double model_threshold(const struct model_way *w, double bound);
 
 int model_read(const char *path, struct model *ret, char error[static MODEL_ERROR_MAX]);

@@ -205,7 +205,7 @@ int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bo
 
                 if (!w->possible || w->progress[0] < least || w->progress[1] < least)
                         continue;
-                /* What nobody has measured is taken only if nothing else can be. */
+                /* For a pair that fits, the model of turns counts only if nothing else can be. */
                 if (pair->fits && !w->by_model)
                         sum /= 1000;
                 if (way == WAY_SLICED)

@@ -56,7 +56,8 @@ double pairs_doubt(const struct pairs_way *w);
 /* What predictions of this way have to exceed for the bound to be kept. */
 double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enum way way,
                        double bound);
-/* Chooses the way with the greatest sum of those that keep the bound; 0: any. 0 or -ENOENT. */
+/* Chooses, of the ways that keep the bound, the one with the greatest sum. bound 0: of all ways. 0
+ * or -ENOENT. */
 int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bound, enum way *ret);
 
 /* Writes which resource is short, as one sentence. */

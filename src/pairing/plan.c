@@ -31,7 +31,7 @@ struct plan_in_progress {
         struct match_edge *given; /* room for what a matching is asked for */
 };
 
-/* Work for each joule, compared with the same work alone. Power is taken to grow with progress,
+/* Work for each joule, compared with the same work alone. Power is assumed to grow with progress,
  * from that of an idle card. */
 static double energy_weight(const struct pairs *p, const struct pairs_pair *pair,
                             const double progress[static 2], double idle_w)
@@ -70,7 +70,7 @@ static void take_edges(struct plan_in_progress *w, const struct pairs_pair *list
         }
 }
 
-/* Matches with these edges, whose weight is changed by plus. Returns the number of pairs. */
+/* Matches with these edges, after adding `plus` to each weight. Returns the number of pairs. */
 static int match(struct plan_in_progress *w, const unsigned *chosen, size_t n, double plus,
                  enum match_goal goal)
 {
@@ -125,8 +125,8 @@ static int sparsify(struct plan_in_progress *w, unsigned *ret)
         return n;
 }
 
-/* Finds pairs of great weight, as near to `wanted` of them as one price for each pair can get, and
- * not fewer where there are as many. least: the smallest price that may be paid for a pair. */
+/* Finds pairs of great weight. One price for each pair brings their number as near to `wanted` as
+ * it can, and not below if so many exist. least: the smallest price. */
 static int match_about(struct plan_in_progress *w, int wanted, double least)
 {
         _cleanup_free_ unsigned *chosen = calloc(w->n_edges + 1, sizeof(*chosen));
@@ -199,7 +199,7 @@ static int choose(struct plan_in_progress *w, size_t runnable, struct plan *ret)
         if (pairs < 0)
                 return pairs;
         collect(w, ret);
-        if ((size_t)pairs < needed) { /* jobs have to wait: a pair counts by what it does above 1 */
+        if ((size_t)pairs < needed) { /* jobs wait: of a pair's sum, what is above 1 counts */
                 pairs = match_about(w, (int)gpus, 1);
                 if (pairs < 0)
                         return pairs;

@@ -2,10 +2,10 @@
  *
  * Two jobs may share where both are predicted to keep the bound with its margin. With as many GPUs
  * as needed, or `fewest`, as many pairs are made as possible, and of all such choices one with the
- * greatest weight. With a number of GPUs that is too small for all jobs alone, just as many pairs
- * as place all jobs; if no choice places all, the one with the greatest throughput, and jobs wait.
- * Pairs past memory share the host's memory and the bus: pairs with the most bytes are given up
- * until the sums fit, and the rest is matched again. Pure. */
+ * greatest weight. With too few GPUs for all jobs alone, just as many pairs are made as place all
+ * jobs. If no choice places all, the one with the greatest throughput is made, and jobs wait. Pairs
+ * past memory share the host's memory and the bus: pairs with the most bytes are given up until the
+ * sums fit, and the rest is matched again. Pure. */
 #pragma once
 
 #include <stdbool.h>

@@ -119,8 +119,8 @@ static int match(struct work *w)
         return 0;
 }
 
-/* Takes out the lightest pairs that are more than free GPUs and host memory allow, and forbids
- * them. Returns whether there were some. */
+/* Takes out and forbids the lightest pairs for which free GPUs or host memory do not suffice.
+ * Returns whether there were some. */
 static bool take_out(struct work *w)
 {
         size_t on_free = 0, kept = 0;

@@ -23,7 +23,7 @@ struct roll_options {
         unsigned free_gpus;
         unsigned waiting;  /* all jobs that wait, also those that are not in the list */
         double host_bytes; /* for new pairs past memory */
-        /* Observed / predicted of job a beside job b, by their places. */
+        /* Returns observed / predicted progress of job a beside job b. Both are places in jobs. */
         double (*ratio)(unsigned a, unsigned b, enum way way, void *userdata);
         void *userdata;
 };

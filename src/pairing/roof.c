@@ -6,8 +6,8 @@
 #include "base/macros.h"
 
 /* Fitted to 138 sliced pairs of kernels on an H200 with driver 580. */
-#define SLICED_TAX 0.1  /* of the time, with two that always have work … */
-#define TAX_RISE   0.27 /* … with the duty of the one that has less of it: 421 pairs on an H100 */
+#define SLICED_TAX 0.1  /* part of the time that switches take, if both jobs always have work … */
+#define TAX_RISE   0.27 /* … growing with the smaller of both duties: 421 pairs on an H100 */
 #define SLICE_S    2.1e-3 /* useful time of a slice */
 #define SWITCH_S   0.15e-3
 #define RETURN_S   (2.5 * SWITCH_S) /* from one job to one that always has work, and back */
@@ -60,7 +60,7 @@ static void slice_ahead(const struct roof_job jobs[static 2], double ret[static 
                 ret[k] = MIN(MAX(time - jobs[!k].duty, time / 2) / MAX(jobs[k].duty, 0.01), 1.0);
 }
 
-/* The first waits for each launch, the second does not. */
+/* The host of the first job waits for each launch, that of the second does not. */
 static void slice_one_waits(const struct roof_job *waits, const struct roof_job *ahead,
                             double *ret_waits, double *ret_ahead)
 {
@@ -73,7 +73,7 @@ static void slice_one_waits(const struct roof_job *waits, const struct roof_job 
         *ret_ahead = MIN((step - burst - RETURN_S) / step / MAX(ahead->duty, 0.01), 1.0);
 }
 
-/* The hosts of both wait: the one with the longer steps, then the other. */
+/* The hosts of both jobs wait. slow: the job with the longer steps. */
 static void slice_both_wait(const struct roof_job *slow, const struct roof_job *quick,
                             double *ret_slow, double *ret_quick)
 {

@@ -1,10 +1,10 @@
 /* roof.h: an estimate, without trees, of how fast two jobs run beside each other: small formulae,
  * fitted to pairs that ran on an H200 (sliced kernels) and an H100 (models) with driver 580.
  *
- * Sliced. Each job with work on the card has it for a slice, then the other. Two jobs whose hosts
- * launch ahead get half of the time each, less what the switches take; what one does not need, the
- * other may take. A host that waits for each launch before it prepares the next gives its slice up
- * at once: its step lasts its burst on the card and the longer of its gap and the other's slice, so
+ * Sliced. Jobs that have work get the card in turn, for a slice each. Two jobs whose hosts launch
+ * ahead get half of the time each, less what the switches take; what one does not need, the other
+ * may take. A host that waits for each launch before it prepares the next gives its slice up at
+ * once: its step lasts its burst on the card and the longer of its gap and the other's slice, so
  * that short bursts starve. If both hosts wait, the bursts alternate, and each change of the job
  * costs SWITCH_S.
  *
@@ -46,8 +46,8 @@ struct roof_job {
         bool paced;        /* the host launches at a pace of its own, as a server's */
 };
 
-/* Returns the largest sum of the uses that both make of a resource while both are on the card. 0
- * where nothing is known. */
+/* Returns the largest sum of both jobs' uses of one resource, while both are on the card. 0:
+ * nothing is known. */
 double roof_fullest(const struct roof_job jobs[static 2]);
 /* Returns the job's rate on half of the SMs as a part of its rate on all: measured or estimated. */
 double roof_half(const struct roof_job *j);

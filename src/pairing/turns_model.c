@@ -63,8 +63,8 @@ static double quantum_of(const struct turns_card *card, const struct turns *t, d
         return MIN(MAX(cost * (1 - HANDOFF_SHARE) / HANDOFF_SHARE, QUANTUM_MIN_S), QUANTUM_MAX_S);
 }
 
-/* Jobs that give the card up in their gaps; see turns_model.h. busy: the job never does. Returns
- * the mean time between hand-offs. */
+/* Solves the case that jobs give the card up in their gaps; see turns_model.h. busy: the job never
+ * does. Returns the mean time between hand-offs. */
 static double solve(const struct turns_job jobs[static 2], const bool busy[static 2],
                     struct turns *t)
 {
@@ -78,7 +78,7 @@ static double solve(const struct turns_job jobs[static 2], const bool busy[stati
                         double whole, more;
 
                         if (busy[k]) {
-                                /* Turns, one of which is followed by the other's where it wants. */
+                                /* A turn, and one of the other job if it wants the card. */
                                 whole = own + wanted[!k] * (other + 2 * h);
                                 t->progress[k] = own / whole;
                                 continue;

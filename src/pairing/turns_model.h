@@ -1,24 +1,24 @@
 /* turns_model.h: the model of turns: two jobs that have the card one after the other.
  *
  * Missing bytes. A job runs only while all of its memory is on the card. While A runs, B has the
- * rest of the card, so M = a + b - capacity bytes of B are in host memory, and as many of A while
- * B runs. Each hand-off moves M out and M in at the same time, and takes
+ * rest of the card, so M = a + b - capacity bytes of B are in host memory, and as many of A while B
+ * runs. Each hand-off moves M out and M in at the same time, and takes
  *
  *      h = M / W + h0            W: the bus each way while both ways are busy
  *
  * Turns. A turn lasts Q: with the daemon's `auto`, such that moving takes the part `handoff_share`
  * of the time. The daemon is fair in time: a job whose turns are shorter gets several in a row. So
- * Q is the longer of both, and two jobs that always have work get Q of each cycle of 2 Q + 2 h.
+ * Q is the longer of both turns, and jobs that always have work get Q of each cycle of 2 Q + 2 h.
  *
- * Gaps. A job that computes on the host for longer than moving out and in again costs (2 h) gives
- * the card up meanwhile; shorter gaps are waited out, and then the job counts as always busy. With
- * gap c and burst g, the other's burst o, and p the part of its time that the other wants the card:
+ * Gaps. A job gives the card up while it computes on the host for longer than moving out and in
+ * costs (2 h). It keeps the card in shorter gaps, and then counts as always busy. With gap c and
+ * burst g, the other's burst o, and p the part of its time that the other wants the card:
  *
  *      T = c + h + g + p (o / 2 + turns more (o + 2 h)),   progress = (c + g) / T
  *
  * where `turns more` is how often a turn ends within the burst, and o is at most a turn. p depends
- * on the other's T, so the two are solved together. What is left out: memory is pinned on first
- * use, which slows the first hand-offs, and short bursts that interrupt long turns. Pure. */
+ * on the other's T, so the two are solved together. The model leaves out that pinning memory slows
+ * the first hand-offs, and that short bursts interrupt long turns. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -45,7 +45,7 @@ struct turns {
         double host_bytes;  /* at most: both have room for what they lack */
 };
 
-/* What the job files say. A value that is not known: what an H200 has. */
+/* What the job files say. A value that is not known is that of an H200. */
 void turns_card_of(const struct job *job, struct turns_card *ret);
 void turns_job_of(const struct job *job, struct turns_job *ret);
 

@@ -3,8 +3,8 @@
  *
  * The virtual time is the weighted mean of what the active shares have received, each divided by
  * its weight. A share's debt is what it has received beyond its weight's part, in real time. A
- * share whose weight would give it less than its minimum counts for more, so that it gets just
- * that: the others divide the rest by their weights. */
+ * share whose weight would give it less than its minimum counts for more, so that it gets just its
+ * minimum. The others divide the rest by their weights. */
 #include "sched/internal.h"
 
 #define ONE UINT64_C(1000) /* a weight of 1 */
@@ -59,8 +59,8 @@ static void set_parts(struct division *d, struct share *m, uint64_t new_parts)
         m->parts = new_parts;
 }
 
-/* Finds the shares whose weight gives them less than their minimum. Each of them leaves less to
- * the others, so that more of them may lack. */
+/* Finds the shares whose weight gives them less than their minimum. Each of them leaves less to the
+ * others, which may then fall below their minimum, too. */
 static void raise_to_minima(struct division *d)
 {
         uint64_t others = d->weights, left = ONE;
@@ -152,8 +152,8 @@ void division_pass(struct division *d, int64_t ns)
         d->uncontested_ns += each;
 }
 
-/* Returns m's debt times the parts of all active shares, divided by so many parts. The product is
- * exact, unlike a quotient. It fits 64 bits unless somebody was served for years. */
+/* Returns m's debt times the parts of all active shares, divided by by_parts. Multiplying first
+ * keeps it exact. The product fits 64 bits unless somebody was served for years. */
 static int64_t excess(const struct division *d, const struct share *m, uint64_t by_parts)
 {
         const int64_t ns = m->active ? m->service_ns

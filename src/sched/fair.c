@@ -4,11 +4,12 @@
  *
  * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each class, user, container
  * and holder has received some *service* of a card. The mean over all active ones of a division is
- * its virtual time. Who is above the mean has a debt, and is served after those who have none. A
- * debt outlives the last holder below it; time spent away earns nothing. */
+ * its virtual time. One above the mean has a debt, and is served after those that have none. A debt
+ * outlives the last holder below it; time spent away earns nothing. */
 #include "sched/internal.h"
 
-/* Hand-offs that a card may save up, so that a quiet hour allows a few short bursts in a row. */
+/* The credit for hand-offs that a card may save up: a quiet hour allows a few short bursts in a
+ * row. */
 #define CREDIT_MAX_NS ((int64_t)(5 * NSEC_PER_SEC))
 #define HOUR_NS       (3600 * NSEC_PER_SEC)
 #define FLOOR_MAX_NS  ((int64_t)(120 * NSEC_PER_SEC))
@@ -59,13 +60,13 @@ static bool occupies(const struct sched *s, const struct client *c, unsigned gpu
                (h->waiting && c->restoring && !account_missing(c, a) && !account_resident(c, a));
 }
 
-/* Returns so many thousandths of a time, counted for an hour at most. */
+/* Returns so many thousandths of a time, of an hour at most. */
 static int64_t part(uint64_t ns, unsigned permille)
 {
         return (int64_t)(MIN(ns, HOUR_NS) / 1000 * permille);
 }
 
-/* Returns the time in which so many thousandths of it grow to `part_ns`, rounded up. */
+/* Returns the time of which so many thousandths are part_ns, rounded up. */
 static uint64_t time_for(int64_t part_ns, unsigned permille)
 {
         return part_ns <= 0 ? 0 : (uint64_t)part_ns / permille * 1000 + 1000;
@@ -365,7 +366,7 @@ void fair_move(struct sched *s, struct holder *h, const struct sched_origin *ori
 
         FOR_EACH_GPU_OF (h, gpu) {
                 set_active(h, gpu, false);
-                h->on[gpu].share.service_ns = 0; /* its debt was one to others */
+                h->on[gpu].share.service_ns = 0; /* its debt was to those that it leaves */
         }
         fair_leave(s, h);
         fair_join(s, h, origin);

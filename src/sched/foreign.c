@@ -1,5 +1,5 @@
 /* foreign.c: owns the behaviour of a holder that lacks bytes because foreign processes hold them.
- * Must never evict another one for it. */
+ * Must never evict another holder for it. */
 #include "sched/internal.h"
 
 /* A daemon notices the memory that a peer daemon gave back at its next look at the card, seconds

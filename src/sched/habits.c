@@ -77,7 +77,7 @@ static void end_burst(const struct sched *s, struct holder *h)
 }
 
 /* A program that fills its memory has gaps of less than 1 ms, each between a piece of memory and
- * its use. They tell nothing of its later ones. */
+ * its use. They tell nothing of its later gaps. */
 static void note_gap(struct gaps *g, uint64_t ns)
 {
         if (ns < NSEC_PER_MSEC)
@@ -116,7 +116,8 @@ void habits_work(const struct sched *s, struct holder *h)
         h->rests_since_ns = 0;
         if (!habits_run_ns(s, h))
                 return; /* a program that starts has no gap yet */
-        /* Such a gap ended because h gave way, so waiting longer would not have spared that. */
+        /* Such a gap ended only because h gave way. A longer wait would not have spared the
+         * hand-off, so the gap counts as endless. */
         if (has_waited(h))
                 gap = UINT64_MAX;
         if (gap >= habits_release(h, habits_handoff_cost(s, h)))
@@ -125,8 +126,8 @@ void habits_work(const struct sched *s, struct holder *h)
         note_gap(&h->user->gaps, gap);
 }
 
-/* Returns how long a burst lasts that has lasted so long already, by the last ones. 0: they do not
- * tell, because they are too few, or because it has outlasted them all. */
+/* Returns how long a burst that has lasted so_far will last in all, by the last bursts. 0: unknown,
+ * because they are too few, or it has outlasted them all. */
 static uint64_t expected(const struct recent *bursts, uint64_t so_far)
 {
         if (bursts->n < BURSTS_MIN || so_far > bursts->longest_ns)
@@ -135,7 +136,7 @@ static uint64_t expected(const struct recent *bursts, uint64_t so_far)
                                                                       : bursts->longest_ns;
 }
 
-/* Returns how long bursts of h last. 0: it must be taken for a batch job. */
+/* Returns how long bursts of h last. 0: unknown, so h is taken for a batch job. */
 uint64_t habits_burst(const struct sched *s, const struct holder *h)
 {
         return expected(&h->bursts, burst_so_far(s, h));
@@ -152,8 +153,8 @@ uint64_t habits_left(const struct sched *s, const struct holder *h, const struct
 }
 
 /* Returns how long a gap of h must last before h is asked to give way, if that costs `cost`: the
- * time that would have cost least with the gaps seen so far. A gap costs the time that the card
- * idles, and a longer one the hand-off, too. Ski rental is the bound: at most `cost`. */
+ * wait that would have cost least with the gaps seen so far. A gap costs the time that the card
+ * idles; one longer than the wait also costs the hand-off. Ski rental limits the wait to `cost`. */
 uint64_t habits_release(const struct holder *h, uint64_t cost)
 {
         const struct gaps *g = h->gaps.n >= GAPS_MIN ? &h->gaps : &h->user->gaps;

@@ -119,7 +119,7 @@ void holder_grant(struct sched *s, struct client *c)
 {
         unsigned gpu;
 
-        c->lease = ++s->leases; /* another one each time: the client may name the last one late */
+        c->lease = ++s->leases; /* a new number each time: a late message may name the old lease */
         c->revoke_due_ns = 0;
         c->idle = c->restoring = c->waiting = false;
         c->send_grant = true;

@@ -3,10 +3,10 @@
  *
  * Each file owns something: touch.c which GPUs an event changes, ledger.c every byte count (the
  * totals of a GPU change nowhere else), holder.c the leases, sched_unevictable.c the answers to
- * requests for such bytes, fair.c the division of time, habits.c what is known of each holder,
- * turns.c the length and order of turns, victims.c the queue and the victims, ordered_evictions.c
- * evictions by order, late.c the overdue clients, settle.c the consequences of an event, look.c
- * what each client does now, sched.c the events, actions.c the messages. */
+ * requests for unevictable bytes, fair.c the division of time, habits.c what is known of each
+ * holder, turns.c the length and order of turns, victims.c the queue and the victims,
+ * ordered_evictions.c evictions by order, late.c the overdue clients, settle.c the consequences of
+ * an event, look.c what each client does now, sched.c the events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -21,20 +21,20 @@
 #define BYTES_MAX (UINT64_C(1) << 50)
 
 #define CONTESTED_HOLD_NS     (2 * NSEC_PER_SEC)  /* time from the last wait to CONTESTED(0) */
-#define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in requests after DRAIN_FAILURES_MAX */
+#define UNPREEMPTIBLE_NS      (10 * NSEC_PER_SEC) /* pause in REVOKE after DRAIN_FAILURES_MAX */
 #define DRAIN_FAILURES_MAX    3
-#define DOUBLINGS_MAX         5U /* patience and the penalty of slow restores grow 32 times */
+#define DOUBLINGS_MAX         5U         /* patience and restore penalties grow at most 32 times */
 #define GIB_GUESS_NS          (GIB / 20) /* 20 GB/s, for a card whose bus is not known */
 #define GIB_MIN_NS            NSEC_PER_MSEC
 #define GIB_MAX_NS            (10 * NSEC_PER_SEC)
-#define BURSTS_MIN            3U /* fewer tell nothing: a program's first one fills its memory */
+#define BURSTS_MIN            3U /* fewer bursts tell nothing: the first one fills the memory */
 #define WEIGHT_MAX            100000U /* thousandths */
 #define RECENT_MAX            5U
 #define STARTS_NS             NSEC_PER_SEC /* a program that has run for less is still starting */
 #define GAP_BUCKETS           44U          /* 1 ms to 1 h, in half octaves */
 #define DEBT_CHECK_NS         (10 * NSEC_PER_MSEC) /* time between two looks at a debt, at least */
-#define GAPS_MAX              256U                 /* then all counts are halved */
-#define GAPS_MIN              5U                   /* fewer tell nothing */
+#define GAPS_MAX              256U                 /* at this number all counts are halved */
+#define GAPS_MIN              5U                   /* fewer gaps tell nothing */
 #define SLOWEST_RATE_FACTOR   10U /* a client may move memory that much more slowly than others */
 #define RATE_SAMPLE_MIN_BYTES (16 * MIB) /* smaller moves measure the latency, not the bus */
 
@@ -43,26 +43,26 @@
 
 struct client;
 
-/* division.c: what a class, a user, a container or a holder is to get of a card, and has received.
- */
+/* division.c: the part of a card that is due to a class, a user, a container or a holder, and what
+ * it has received. */
 struct share {
         bool active;        /* it waits or runs */
         bool raised;        /* its weight alone would give it less than its minimum */
         unsigned weight;    /* thousandths; 0: 1000 */
         unsigned minimum;   /* thousandths of the division's time; 0: none */
-        uint64_t parts;     /* while active: what its weight counts for, with its minimum */
+        uint64_t parts;     /* while active: its weight, or more if its minimum needs it */
         int64_t service_ns; /* while active: real time above the base; else virtual time */
         struct share *next; /* while active, with a minimum: another such share */
 };
 
-/* division.c: those among whom a card's time is divided. */
+/* division.c: the division of a card's time among shares. */
 struct division {
         unsigned active;
         uint64_t parts, weights;    /* sums over the active shares */
         int64_t base_ns;            /* virtual time */
         int64_t sum_ns;             /* sum over the active shares, in real time */
         int64_t uncontested_ns;     /* virtual time in which nobody waited */
-        struct share *with_minimum; /* the active ones that have one */
+        struct share *with_minimum; /* list of the active shares that have a minimum */
 };
 
 /* limits.c: the time of a card that a class, a user or a holder may still use. */
@@ -73,12 +73,12 @@ struct bucket {
         uint64_t filled_ns, used_ns; /* when it was filled last, and up to when use is counted */
 };
 
-/* habits.c: how many gaps were so long, by bucket; all are halved now and then. */
+/* habits.c: how many gaps had each length, by bucket; the counts are halved now and then. */
 struct gaps {
         unsigned n, in[GAP_BUCKETS];
 };
 
-/* habits.c: the last values of a time. */
+/* habits.c: the last measurements of one kind of duration. */
 struct recent {
         unsigned n;
         uint64_t ns[RECENT_MAX];
@@ -89,7 +89,7 @@ struct recent {
 struct account {
         bool attached;
         bool run;      /* the last REQUEST has RUN, and the client still waits for it */
-        bool evicting; /* backed is above the limit, or was until the next acknowledgement */
+        bool evicting; /* memory must move out, and no acknowledgement says yet that it has */
         bool unsure;   /* a lower limit was sent: its acknowledgement will say how much is backed */
         bool limit_dirty; /* a LIMIT is to be sent */
         bool silent; /* no LIMIT is sent yet: a new client waits for its unevictable bytes first */
@@ -111,7 +111,7 @@ struct account {
         struct sched_usage usage;
         uint64_t need;
         uint64_t due_ns; /* when the client is overdue without progress; 0: it owes nothing */
-        uint64_t former_due_ns; /* the same on an earlier connection, for what it owes until then */
+        uint64_t former_due_ns; /* due_ns of an earlier connection: a new one does not prolong it */
         uint64_t weight;        /* fair.c: share of the card's bill; 0: the client pays nothing */
         uint64_t paid_ns;       /* fair.c: what it was billed for the card in all */
         uint64_t exported;      /* allocated bytes that count as unevictable, within the limit */
@@ -128,24 +128,25 @@ struct account {
         uint64_t commit_request, unevictable_request, export_request;
         uint64_t unevictable_since_ns, export_since_ns;
         uint64_t spare_asked_ns; /* when SPARE was sent; 0: it was not sent */
-        /* Begin of its eviction, or of the last part of its restore; 0: neither goes on. */
+        /* At the begin of an eviction, or of a restore's last part; 0: neither goes on. */
         uint64_t copied_before, backed_before, arena_before, moves_since_ns;
 };
 
 /* fair.c: a class, a user, or a container with programs of a user. Its part of a card's time is
- * divided between those right below it. */
+ * divided between the branches and holders right below it. */
 struct branch {
-        struct branch *parent; /* of a class, and of a user without one: the first record */
+        struct branch *parent; /* the first record, for a class or a user without one */
         enum branch_kind { BRANCH_CLASS, BRANCH_USER, BRANCH_CONTAINER } kind;
         uint64_t number;          /* of the class, the uid, or the number of the container */
-        unsigned holders;         /* all those below it */
+        unsigned holders;         /* how many are below it */
         struct gaps gaps;         /* of all holders of a user */
         struct sched_terms terms; /* of a class, or of a user without one */
         struct branch_on {
                 struct share share;
                 struct bucket bucket;
                 struct division below;
-                int64_t seen_ns;  /* uncontested_ns of the division above, as of `below` */
+                int64_t seen_ns;  /* uncontested_ns of the division above, as far as `below` has
+                                     it */
                 int64_t floor_ns; /* with a minimum: time that it may claim before all priorities */
         } on[SCHED_GPUS_MAX];
 };
@@ -154,7 +155,7 @@ struct branch {
  * that run together. */
 struct holder {
         struct client *first; /* its clients, each linked by `next`; NULL: the record is free */
-        struct branch *top;   /* its class, or its user without a class */
+        struct branch *top;   /* its class, or its user if it has no class */
         struct branch *user, *above; /* above: its container, or its user */
         int priority;
         uint32_t gpus; /* mask of the GPUs that its clients use */
@@ -164,25 +165,24 @@ struct holder {
         bool askable;   /* a client with a lease can be asked for it: neither late nor frozen */
         bool idle;      /* no client with a lease works, and no other one waits for a lease */
         bool draining;  /* a client has not answered REVOKE yet */
-        bool awaited;   /* the same, and it is not late yet */
+        bool awaited;   /* a client has not answered REVOKE yet, and is neither late nor frozen */
         bool failed;    /* a client could not drain, and others have not answered yet */
         bool overdue;   /* a client is overdue */
-        bool yielding; /* it has just drained for another one: no idle time precedes its eviction */
-        bool waiting;  /* it is in the queue to run, or to grow while it has the lease */
-        bool lacked;   /* it lacked bytes while it waited */
-        bool goes_on;  /* it gave its lease back unasked while others waited */
-        bool promoted; /* the floor gives it a turn before all priorities */
-        bool stuck;    /* it waits for bytes that no client can be made to give */
-        bool held;     /* it has used all the time that a maximum leaves it */
-        bool leaves; /* ordered_evictions.c: a person ordered its eviction, which has not begun yet
-                      */
+        bool yielding;  /* it has just drained for another: no idle time precedes its eviction */
+        bool waiting;   /* it is in the queue to run, or to grow while it has the lease */
+        bool lacked;    /* it lacked bytes while it waited */
+        bool goes_on;   /* it gave its lease back unasked while others waited */
+        bool promoted;  /* the floor gives it a turn before all priorities */
+        bool stuck;     /* it waits for bytes that no client can be made to give */
+        bool held;      /* it has used all the time that a maximum leaves it */
+        bool leaves;    /* ordered_evictions.c: its eviction is ordered, but has not begun */
 
         bool counted_run; /* habits.c: the time since clock_ns will be added to run_ns */
 
         uint64_t turn_end_ns;
         uint64_t unpreemptible_until_ns;
         uint64_t clock_ns, run_ns;
-        uint64_t pass;          /* the last one in which it was put into the queue */
+        uint64_t pass;          /* the last pass in which it was put into the queue */
         uint64_t last_until_ns; /* until then it comes last, and nobody makes room for it */
         uint64_t ticket;
         uint64_t granted_ns; /* the turn begins with the grant */
@@ -196,14 +196,14 @@ struct holder {
 
         /* habits.c */
         uint64_t burst_run_ns;   /* run_ns when the burst began */
-        uint64_t rests_since_ns; /* since when it has had nothing to do; 0: it has */
+        uint64_t rests_since_ns; /* since when it has had no work; 0: it has work */
         struct recent bursts, costs;
 
         struct holder_on {
                 struct share share;   /* fair.c */
                 struct bucket bucket; /* limits.c */
                 uint64_t grown;       /* bytes taken from others for growth in this turn */
-                uint64_t ahead;       /* those of them that the growth has not used yet */
+                uint64_t ahead;       /* the part of `grown` that the growth has not used yet */
         } on[SCHED_GPUS_MAX];
         struct gaps gaps;
 };
@@ -214,7 +214,7 @@ struct client {
         struct holder *holder;
         int priority;
         bool alone;            /* nobody else has a lease of its cards while it wants one */
-        struct client *next;   /* of the same holder */
+        struct client *next;   /* the next one of the same holder */
         uint32_t gpus;         /* mask with one bit per attached GPU */
         sched_client previous; /* an earlier connection of the same process */
 
@@ -226,16 +226,15 @@ struct client {
         bool waiting;  /* the client asks to run, or to grow while it has a lease */
         bool restoring;
 
-        uint64_t lease; /* 0: none */
-        uint64_t
-                revoke_due_ns; /* when a client that was asked to drain is overdue; 0: it was not */
+        uint64_t lease;              /* 0: none */
+        uint64_t revoke_due_ns;      /* when it is overdue; 0: it was not asked to drain */
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
 
         enum sched_state state;
         unsigned flags; /* enum sched_flags, as of the last event */
         uint64_t since_ns;
         bool changed;                /* in the list of sched_take_changed() */
-        unsigned look;               /* look.c: as of the last event */
+        unsigned look;               /* look.c: the look as of the last event */
         struct client *changed_next; /* in that list */
         /* Counters to which the time since clock_ns will be added. Overdue time also counts as run
          * time. */
@@ -247,12 +246,12 @@ struct client {
         enum sched_throttle throttle, throttle_sent;
         uint64_t revoke_patience_ns;
 
-        struct account *accounts[SCHED_GPUS_MAX]; /* of a GPU that c does not use: sched.nothing */
+        struct account *accounts[SCHED_GPUS_MAX]; /* &sched.nothing for an unused GPU */
 };
 
 struct gpu {
         bool present;
-        struct client **clients; /* the attached ones; those of one holder beside each other */
+        struct client **clients; /* the attached ones; clients of one holder are adjacent */
         unsigned n_clients;
         uint32_t linked;  /* mask of the GPUs that those clients use */
         uint64_t next_ns; /* the next time at which this GPU needs a look */
@@ -269,22 +268,22 @@ struct gpu {
         uint64_t immovable;    /* movable bytes of clients that cannot be asked now */
         uint64_t over;         /* charge above the usable bytes before anything was granted */
         uint64_t commit_max;   /* largest commit of a holder, without exported bytes */
-        uint64_t promise_over; /* that commit above its room before anything was granted */
+        uint64_t promise_over; /* commit_max above its room before anything was granted */
         uint64_t allocated;    /* allocated bytes of all attached clients, evicted ones included */
-        struct holder *head;   /* the first one that lacks bytes here; NULL: none does */
+        struct holder *head;   /* the first holder that lacks bytes here; NULL: none does */
         struct client *head_unevictable; /* its client that waits for unevictable or exported bytes;
                                             NULL: the head waits to run */
         uint64_t head_missing;           /* bytes that the head lacks */
-        const struct holder *lease_first; /* of the leases that exclusive mode waits for; NULL:
-                                             there are none */
-        bool lease_others;                /* some of them are of others than the first one's job */
+        const struct holder *lease_first; /* a holder with a lease that exclusive mode waits for;
+                                             NULL: there is none */
+        bool lease_others;                /* such leases exist outside its job, too */
         bool lower_waits;                 /* a client of a lower priority waits */
         uint64_t ahead; /* bytes that were freed ahead of growth, and are not used yet */
         bool wanted;    /* a client waits for bytes or the lease, even if in vain */
-        bool exclusive; /* leases of one holder or job at a time: by the mode, or for somebody's
-                           terms */
+        bool exclusive; /* only one holder or job has leases at a time: the mode or one of them
+                           demands it */
         bool claimed;   /* exclusive: a client waits to run here */
-        struct holder *lease_head; /* exclusive: the first one that lacks only the lease */
+        struct holder *lease_head; /* exclusive: the first holder that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */
         /* When the flag of that name ends; 0: its condition still holds. */
@@ -292,17 +291,17 @@ struct gpu {
         int top_priority; /* highest priority of the clients attached to this GPU */
 
         struct recent gib_ns;      /* times to move a GiB */
-        uint64_t gib_guess_ns;     /* that time, if none is measured */
+        uint64_t gib_guess_ns;     /* the same, while none is measured */
         uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
         struct holder *for_whom;   /* the beneficiary of the current hand-off */
         uint64_t handoffs;
-        uint64_t handoffs_timed, handoff_ns; /* those measured, and the duration of the last */
+        uint64_t handoffs_timed, handoff_ns; /* measured ones, and the duration of the last */
         uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */
-        bool promoted;          /* one that pays has its turn from the floor */
+        bool promoted;          /* a holder that pays has its turn from the floor */
         bool drains;            /* a client drains, or is overdue with its eviction */
-        struct client **payers; /* those whose account has a weight, as of the last event */
+        struct client **payers; /* clients whose account has a weight, as of the last event */
         unsigned n_payers;
         uint64_t weights;   /* sum over the accounts */
         uint64_t billed_ns; /* the time up to which all bills are written */
@@ -316,7 +315,7 @@ struct entry {
         struct client *c; /* it waits for unevictable bytes; NULL: h waits to run */
         int priority;
         uint16_t kind;       /* an enum wait_kind; within a priority the smallest goes first */
-        uint16_t debtor;     /* then the highest level with a debt, plus one; 0: none */
+        uint16_t debtor;     /* then the smallest: highest level with a debt, plus one; 0: none */
         int64_t debt_ns;     /* then the smallest of that level's debts */
         int64_t deadline_ns; /* then the earliest deadline, relative to the virtual time */
         uint64_t ticket;
@@ -350,8 +349,8 @@ struct sched {
         struct client *client;
         struct holder *holder;         /* array of clients_max */
         struct account *account;       /* array; the accounts in use lie close to each other */
-        struct account **unused;       /* those that were given back */
-        unsigned n_accounts, n_unused; /* n_accounts: used at some time */
+        struct account **unused;       /* accounts that were given back */
+        unsigned n_accounts, n_unused; /* n_accounts: how many were ever used */
         struct account nothing;        /* stays 0 */
         uint64_t passes;               /* number of the current pass */
         struct client **attached;      /* two arrays of clients_max for each GPU */
@@ -395,10 +394,10 @@ struct sched {
         for (uint32_t _gpus = (s)->touched; _gpus && ((v) = (unsigned)__builtin_ctz(_gpus), 1); \
              _gpus &= _gpus - 1)
 
-/* Iterates over the clients of those GPUs, each once: under its lowest such GPU. */
+/* Iterates over the clients of the touched GPUs, each once: under its lowest touched GPU. */
 struct touched {
-        uint32_t gpus; /* those that are left */
-        unsigned at;   /* in the first of them */
+        uint32_t gpus; /* the GPUs that are left */
+        unsigned at;   /* the next client, on the lowest of these GPUs */
 };
 
 static inline struct client *touched_next(const struct sched *s, struct touched *t)
@@ -536,7 +535,7 @@ static inline uint64_t holder_grace(const struct sched *s, const struct holder *
 
 /* ---- the bytes of an account ---- */
 
-/* Returns the movable plus the exported bytes that count as c's. */
+/* Returns the movable and exported bytes that count as the client's. */
 static inline uint64_t account_held(const struct account *a)
 {
         return MAX(a->held, a->usage.backed);
@@ -573,8 +572,8 @@ static inline uint64_t account_commit(const struct account *a)
         return sub_sat(a->commit_held, a->exported);
 }
 
-/* Returns the bytes that must be backed before c can run on, at most c's commit. The memory of all
- * clients of a holder is there when it runs, on all their GPUs. */
+/* Returns the bytes that must be backed before c can run on, at most c's commit. A holder runs only
+ * with all memory of all its clients on their cards. */
 static inline uint64_t account_need(const struct client *c, const struct account *a)
 {
         if (a->run)
@@ -598,17 +597,17 @@ uint64_t account_missing(const struct client *c, const struct account *a);
 /* Returns the high-water mark of c's bytes, halved with each MARK_HALF_LIFE_NS of running. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
 uint64_t client_run_ns(const struct sched *s, const struct client *c);
-/* Returns the sum over the clients of h that are not lost. */
+/* Returns the sum of of() over the clients of h that are not lost. */
 uint64_t ledger_sum(const struct holder *h, unsigned gpu, uint64_t (*of)(const struct account *));
-/* Returns the bytes that cannot be moved now, without those of h that are of use to h: not those of
- * its lost clients. */
+/* Returns the bytes that cannot be moved now, without those of h. Bytes of its lost clients count,
+ * because h cannot use them. */
 uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const struct holder *h);
 uint64_t ledger_free(const struct gpu *g);
 /* True if a client of h lacks bytes of the GPU. */
 bool ledger_lacks(const struct holder *h, unsigned gpu);
-/* An eviction begins, or the last part of a restore: it is timed. */
+/* Starts timing an eviction, or the last part of a restore. */
 void ledger_begin_move(const struct sched *s, struct account *a);
-/* Returns by how much the limit of a may rise now: free bytes plus those not given back yet. */
+/* Returns by how much a's limit may rise now: free bytes plus those that it has not given back. */
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
                            uint64_t unevictable);
@@ -618,7 +617,7 @@ uint64_t ledger_host_spilled(const struct sched *s);
 uint64_t ledger_host_budget(const struct sched *s);
 bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,
                         uint64_t commit);
-/* Returns what a commit lacks that does not fit. */
+/* Returns what is lacking for a commit that does not fit. */
 enum sched_lack ledger_commit_lacks(const struct sched *s, unsigned gpu, const struct client *c,
                                     uint64_t commit);
 
@@ -644,23 +643,23 @@ void config_clamp(struct sched_config *c);
 /* ---- holder.c ---- */
 struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_origin *origin);
 void holder_add(struct holder *h, struct client *c);
-/* Takes the lowest priority of its clients: nobody raises his programs' priority by a group. */
+/* Gives h the lowest priority of its clients: nobody raises a priority by forming a group. */
 void holder_prioritize(struct holder *h);
 /* Takes c out of its holder, which ends with its last client. */
 void holder_remove(struct sched *s, struct client *c);
 /* Draws the consequences of what one of its clients did, except for waiting. */
 void holder_update(struct sched *s, struct holder *h);
-/* Begins a lease, without a client yet. */
-/* True if a may run on an exclusive card while b does: it is the same one, or one of its job. */
+/* True if a may run on an exclusive card while b does: a is b, or both are of one job. */
 bool holder_runs_beside(const struct holder *a, const struct holder *b);
 /* Notes that h has a lease which exclusive mode waits for. */
 void holder_note_lease(struct gpu *g, const struct holder *h);
+/* Begins a lease, without a client yet. */
 void holder_begin(struct sched *s, struct holder *h);
 /* Lets c take part in the lease of its holder. */
 void holder_grant(struct sched *s, struct client *c);
 /* Asks all clients of h with a lease to drain. */
 void holder_revoke(struct sched *s, struct holder *h, unsigned gpu);
-/* The same for a lease that nobody waits for, as soon as h may be asked again. */
+/* Like holder_revoke(), for a lease that nobody waits for, once h may be asked again. */
 void holder_ask_back(struct sched *s, struct holder *h);
 /* Finds out which clients of h ask to run, and so whether h waits. */
 void holder_update_waiting(struct sched *s, struct holder *h);
@@ -716,7 +715,7 @@ static inline uint64_t weight_of(const struct share *m)
 int64_t division_mean(const struct division *d);
 void division_join(struct division *d, struct share *m);
 void division_leave(struct division *d, struct share *m);
-/* Notes that m has received so much. */
+/* Notes that m has received so much time. */
 void division_charge(struct division *d, struct share *m, uint64_t ns);
 /* Notes so much time in which nobody waited. All active shares are served by their weights: their
  * debts to each other stay, and those of absent ones shrink. */
@@ -732,10 +731,9 @@ void division_set(struct division *d, struct share *m, unsigned weight, unsigned
 /* ---- limits.c ---- */
 /* Counts the time since the last bill as used, once for each maximum. */
 void limits_use(struct sched *s, unsigned gpu);
-/* Finds out which holders have used all the time of their maximum, and asks those for their lease.
- */
+/* Finds out which holders have used up their maximum, and asks them for their lease. */
 void limits_check(struct sched *s);
-/* Sets when h will have used all its time, or have saved enough for a turn. */
+/* Sets the wake-up for when h has used all its time, or has saved enough for a turn. */
 void limits_wake(struct sched *s, struct holder *h);
 
 /* ---- fair.c ---- */
@@ -814,7 +812,7 @@ void unevictable_done(struct client *c, bool *wanted);
 void unevictable_serve(struct sched *s, struct client *c);
 /* Takes back the unallocated part of commits above cap. */
 void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap);
-/* True if there would be room for h once every client that can be asked gave way.
+/* True if there would be room for h after every client that can be asked had given way.
  * without_foreign: as if there were no foreign processes. */
 bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign);
 /* Returns the movable bytes that h must have on the GPU to go on. ret_lacks: not all are granted.
@@ -828,7 +826,7 @@ void client_refresh(struct sched *s, struct client *c);
 void client_note_look(struct sched *s, struct client *c);
 
 /* ---- ordered_evictions.c ---- */
-/* Returns why h cannot be evicted by an order, as sched_client_evict() does; 0: it can. */
+/* Returns 0 if h can be evicted by an order, or the error that sched_client_evict() returns. */
 int evict_objection(const struct sched *s, const struct holder *h);
 /* Takes all movable bytes from a holder without a lease. */
 void evict_holder(struct sched *s, struct holder *h);

@@ -4,8 +4,8 @@
 
 struct sums {
         uint64_t charged, unevictable, committed, immovable, commit_max, spill;
-        const struct holder *first; /* with a lease that exclusive mode waits for */
-        bool others;                /* others than its job have one, too */
+        const struct holder *first; /* a holder with a lease that exclusive mode waits for */
+        bool others;                /* holders outside its job have one, too */
         bool busy;                  /* a client is giving bytes back, or has been asked to */
 };
 
@@ -228,7 +228,7 @@ static const char *check_order(const struct sched *s, unsigned gpu)
 
 /* ---- the division of the time ---- */
 
-/* The sums of divisions, less the shares that they are sums of. */
+/* The rest of the sums of all divisions once each share is taken out: 0 if they are right. */
 struct rest {
         unsigned active;
         uint64_t parts, weights;

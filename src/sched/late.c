@@ -49,7 +49,8 @@ static void forget_old_revoke(const struct sched *s, struct client *c)
         }
 }
 
-/* Nobody waits for an overdue client whose drains fail, so no head asks it. */
+/* Asks h to drain again. No head asks it, because victims are never chosen among overdue
+ * clients. */
 static void ask_again(struct sched *s, struct holder *h)
 {
         const uint64_t when = MAX(h->retry_ns, h->unpreemptible_until_ns);
@@ -60,8 +61,8 @@ static void ask_again(struct sched *s, struct holder *h)
                 wake_at(s, when);
 }
 
-/* A client that has only to acknowledge limits may be sent the next one before it could answer.
- * Each answer renews its grace; where bytes must move, only they do. */
+/* A client that has only to acknowledge limits may be sent the next one before it could answer. So
+ * each answer renews its grace. If bytes must move, only moved bytes renew it. */
 void late_answer(struct client *c, struct account *a, uint32_t sequence)
 {
         if (sequence > a->answered && sequence <= a->sequence) {
@@ -71,9 +72,9 @@ void late_answer(struct client *c, struct account *a, uint32_t sequence)
         }
 }
 
-/* Takes the room back into which an overdue client moves its memory too slowly. Once it has
+/* Takes back the room into which an overdue client moves its memory too slowly. Once it has
  * acknowledged that, others get the room. The lost time is on its bill. Its holder waits again,
- * last of all, for a time that doubles with each such restore; otherwise the card would stand still
+ * last of all, for a time that doubles with each such restore. Otherwise the card would stand still
  * for its whole share. */
 static void take_room_back(struct sched *s, struct client *c)
 {

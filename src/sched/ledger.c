@@ -112,8 +112,8 @@ uint64_t ledger_free(const struct gpu *g)
 
 static uint64_t available(const struct gpu *g, const struct account *a, uint64_t usable)
 {
-        /* Bytes that c was asked for and has not yet given back are in its charge already. Leaving
-         * them to c costs nothing, unless the card is overdrawn. */
+        /* Bytes that the client was asked for and has not yet given back are in its charge already.
+         * Leaving them to it costs nothing, unless the card is overdrawn. */
         uint64_t own = sub_sat(account_held(a), a->limit);
 
         return sub_sat(add_sat(usable, own), g->charged);
@@ -290,7 +290,7 @@ static void link_gpus(struct sched *s, const struct client *c)
                 s->gpu[gpu].linked |= c->holder->gpus;
 }
 
-/* A client has left a GPU, which may have linked that GPU to others. */
+/* A client that may have linked this GPU to others has left it. */
 static void unlink_gpu(struct sched *s, unsigned gpu)
 {
         uint32_t others = s->gpu[gpu].linked | UINT32_C(1) << gpu;
@@ -475,7 +475,8 @@ void ledger_set_usage(struct sched *s, struct gpu *g, struct client *c, struct a
         if (gave || (PLANTED(A_BYTE_IS_PROGRESS) && backed_before != a->usage.backed))
                 renew_grace(c);
         else if (!c->lease && /* a program that runs may free memory */
-                 (from <= to ? !PLANTED(PROGRESS_IGNORED) : acknowledged)) /* it may not know yet */
+                 (from <= to ? !PLANTED(PROGRESS_IGNORED) : acknowledged)) /* else it may not know
+                                                                              the limit */
                 buy_time(s, g, c, from, to);
         if (a->limit_dirty)
                 actions_mark(s, c);

@@ -5,7 +5,7 @@
  * is saved for a turn. Its memory stays, unless others need the room. */
 #include "sched/internal.h"
 
-/* What a bucket holds. Where memory moves, a turn must be worth a hand-off. */
+/* The most that a bucket holds. If memory moves, a turn must be worth a hand-off. */
 #define BUCKET_NS       ((int64_t)NSEC_PER_SEC)
 #define BUCKET_MOVED_NS ((int64_t)(5 * NSEC_PER_SEC))
 
@@ -44,7 +44,8 @@ void limits_use(struct sched *s, unsigned gpu)
         for (unsigned i = 0; i < g->n_payers && s->now_ns > g->billed_ns; i++) {
                 const struct client *c = g->payers[i];
 
-                /* Memory of a held holder may come back while it waits: that is no use. */
+                /* Memory of a held holder may come back while it waits, which does not count as
+                 * use. */
                 if (c->accounts[gpu]->weight && !c->idle && (c->lease || !c->holder->held))
                         use(s, c, gpu);
         }

@@ -1,5 +1,5 @@
-/* look.c: owns what a client does at this moment, and the list of those for which that has changed.
- * Must never change a decision. */
+/* look.c: owns the look of a client, which is what it does now, and the list of clients whose look
+ * has changed. Must never change a decision. */
 #include <errno.h>
 
 #include "sched/internal.h"

@@ -23,7 +23,8 @@ static uint64_t on_cards(const struct holder *h)
         return sum;
 }
 
-/* Promises of host memory count on a full card, so what is evicted beyond need is counted here. */
+/* Returns the evicted bytes. The promises of host memory suppose a full card, so they do not
+ * contain what an order evicts from a card with room. */
 static uint64_t in_host_memory(const struct sched *s)
 {
         uint64_t sum = 0;

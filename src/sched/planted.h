@@ -39,7 +39,7 @@ enum planted {
         PLANTED_FIRST_COUNTS,        /* a holder has a lease while the first of its clients has */
         PLANTED_LAST_IDLES,          /* a holder is idle if the last of its clients is */
         PLANTED_NO_CONTAINERS,       /* a container's programs count as programs of their own */
-        PLANTED_NO_MINIMUM,          /* a minimum is no more than a wish */
+        PLANTED_NO_MINIMUM,          /* a minimum has no effect */
         PLANTED_NO_MAXIMUM,          /* a maximum ends no turn */
         PLANTED_WEIGHTS_IGNORED,     /* every share has the same weight */
         PLANTED_JOBS_APART,          /* an exclusive card runs one rank of a job at a time */

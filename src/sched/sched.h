@@ -49,8 +49,9 @@ enum sched_flags {
         SCHED_LOST = 1 << 1,          /* its connection is gone, its process perhaps not */
         SCHED_DETACHED = 1 << 2,      /* it worked without a daemon before it came back */
         SCHED_POISONED = 1 << 3,      /* one of its contexts has a sticky error */
-        SCHED_UNPREEMPTIBLE = 1 << 4, /* it is not asked for a while: its drains keep failing, or it
-                                         is frozen with a lease (sched_client_stands) */
+        SCHED_UNPREEMPTIBLE = 1 << 4, /* it is not asked to give way for a while: its drains keep
+                                         failing, or it is frozen with a lease
+                                         (sched_client_stands) */
 };
 
 struct sched_config {
@@ -108,8 +109,8 @@ enum sched_throttle {
         SCHED_THROTTLE_SHORT, /* a tight limit: a client waits, or may come with more priority */
 };
 
-/* What a refused commit lacks: bytes of the card, those of the card that foreign processes hold, or
- * host memory to evict to. */
+/* What a refused commit lacks: bytes of the card, bytes that foreign processes hold, or host memory
+ * to evict to. */
 enum sched_lack { SCHED_LACKS_CARD, SCHED_LACKS_FOREIGN, SCHED_LACKS_HOST };
 
 struct sched_action {
@@ -143,8 +144,8 @@ struct sched_actions {
 
 /* ---- GPUs ---- */
 
-/* In these functions a GPU that was not added is a broken precondition (base/precondition.h); the
- * functions that only look answer that there is none. */
+/* Naming a GPU that was not added breaks a precondition (base/precondition.h). The functions that
+ * only look then answer that there is no such GPU. */
 
 /* Adds GPU number gpu (0 .. SCHED_GPUS_MAX-1) with its total bytes. Returns 0, -EINVAL, -EEXIST. */
 int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
@@ -164,8 +165,8 @@ void sched_gpu_foreign(struct sched *s, unsigned gpu, uint64_t foreign_bytes, ui
 /* Returns the bytes that foreign processes would have to free before the first client that waits
  * because of them could run. 0: no client waits because of foreign processes. */
 uint64_t sched_gpu_lacks(const struct sched *s, unsigned gpu);
-/* Says that a foreign process waits for so many bytes; 0: it no longer waits. Idle clients give
- * them up once. Other clients give up nothing, and no bytes are kept free. */
+/* Says that a foreign process waits for so many bytes; 0: it no longer waits. Idle clients give up
+ * that many bytes once. Other clients give up nothing, and no bytes are kept free. */
 void sched_gpu_yield(struct sched *s, unsigned gpu, uint64_t bytes, uint64_t now_ns,
                      struct sched_actions *out);
 
@@ -193,8 +194,8 @@ struct sched_share {
 struct sched_terms {
         uint64_t quantum_ns, idle_release_ns; /* UINT64_MAX: automatic */
         uint64_t grace_ns;
-        bool exclusive; /* nobody else has a lease of a card while one of these wants to run on it
-                         */
+        bool exclusive; /* nobody else has a lease of a card while a client of the class wants to
+                           run on it */
 };
 
 /* The class, the user and the container whose part of the time a client uses. The card's time is
@@ -206,8 +207,8 @@ struct sched_origin {
         uint64_t container;       /* number of the container that the client runs in; 0: none */
         uint64_t job;             /* clients of one job may share an exclusive card; 0: of none */
         uint32_t class_number;    /* 0: none */
-        struct sched_share share; /* of the class, or of the user without one */
-        struct sched_terms terms; /* the same */
+        struct sched_share share; /* of the class, or of the user if there is no class */
+        struct sched_terms terms; /* of the class, or of the user if there is no class */
 };
 /* Returns 0, or -ENOSPC at clients_max. A higher priority goes first; 0 is normal. */
 int sched_client_add(struct sched *s, struct sched_origin origin, int priority, uint64_t now_ns,
@@ -230,8 +231,8 @@ int sched_client_join(struct sched *s, sched_client id, sched_client other);
  * share of their class. Leases stay. Returns 0 or -ESTALE. */
 int sched_client_origin(struct sched *s, sched_client id, const struct sched_origin *origin,
                         uint64_t now_ns, struct sched_actions *out);
-/* Sets the share of the time of a client and of all that run together with it. Its limits follow
- * once more, because a caller may add a cap of memory that changes with the share. Returns 0 or
+/* Sets the share of the time of a client and of all that run together with it. Sends its limits
+ * again, because a caller may add a cap of memory that changes with the share. Returns 0 or
  * -ESTALE. */
 int sched_client_share(struct sched *s, sched_client id, const struct sched_share *share,
                        uint64_t now_ns, struct sched_actions *out);
@@ -241,7 +242,7 @@ int sched_client_priority(struct sched *s, sched_client id, int priority, uint64
                           struct sched_actions *out);
 
 /* Says whether a client has its cards alone: while it wants to run, nobody else has a lease of one.
- * As the terms of a class, for one client. Returns 0 or -ESTALE. */
+ * This is `exclusive` of struct sched_terms, for one client. Returns 0 or -ESTALE. */
 int sched_client_alone(struct sched *s, sched_client id, bool alone, uint64_t now_ns,
                        struct sched_actions *out);
 
@@ -290,12 +291,12 @@ struct sched_export {
         uint32_t sequence; /* number of the message, for a refusal */
 };
 /* Exported bytes of a client stay on the card for good: they count as unevictable, and the limit
- * never falls below them. More bytes than before are granted when the limit covers them and every
- * client could still run, or refused. Fewer bytes take effect at once. */
+ * never falls below them. A request for more is granted when the limit covers it and every client
+ * could still run, or else refused. Fewer bytes take effect at once. */
 int sched_client_export(struct sched *s, sched_client id, unsigned gpu,
                         const struct sched_export *p, uint64_t now_ns, struct sched_actions *out);
-/* Requests the commit alone of a REQUEST that the daemon kept back, because its other requests may
- * be outdated. */
+/* Requests only the commit of a REQUEST that the daemon kept back: the rest of that message may be
+ * outdated. */
 int sched_client_commit(struct sched *s, sched_client id, unsigned gpu, uint64_t commit,
                         uint32_t sequence, uint64_t now_ns, struct sched_actions *out);
 
@@ -416,9 +417,9 @@ struct sched_expected {
         sched_client client;
         uint64_t ns; /* time until its turn */
 };
-/* Lists the clients that wait for a turn on a GPU, in the order of their turns: when each begins if
- * all turns before it are used up and nobody else comes. Leaves out clients for which there is no
- * room now, or no time below a maximum. Returns how many it lists, at most `most`. */
+/* Lists the clients that wait for a turn on a GPU, in the order of their turns. The times suppose
+ * that all turns before are used up and nobody else comes. Leaves out clients that have no room
+ * now, or no time left below a maximum. Returns how many it lists, at most `most`. */
 unsigned sched_gpu_expected(struct sched *s, unsigned gpu, uint64_t now_ns,
                             struct sched_expected *list, unsigned most);
 

@@ -24,8 +24,8 @@ static void refuse_unevictable(struct sched *s, struct client *c, struct account
 
 enum verdict { VERDICT_FITS, VERDICT_LATER, VERDICT_NEVER };
 
-/* True if a holder fits beside so many unevictable bytes. One that waits for foreign processes
- * anyway only has to fit once those are gone. */
+/* True if a holder fits beside so many unevictable bytes. A holder that waits for foreign processes
+ * anyway only has to fit once they are gone. */
 static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t unevictable,
                            uint64_t cap)
 {
@@ -36,7 +36,7 @@ static bool stays_runnable(const struct gpu *g, uint64_t allocated, uint64_t une
 
 /* Judges a request: could all clients still run with so many unevictable bytes on this GPU, and so
  * many exported by the requesting account? Their allocated bytes count. VERDICT_LATER: some clients
- * must first acknowledge that their commit above those was taken back. */
+ * must first acknowledge that commit above their allocated bytes was taken back. */
 static enum verdict verdict(struct sched *s, unsigned gpu, const struct account *request,
                             uint64_t unevictable, uint64_t exported, uint64_t since_ns)
 {

@@ -83,7 +83,8 @@ static void survey(struct sched *s)
                 survey_gpu(s, gpu);
 }
 
-/* As ledger_sum() for each holder, in one walk over neighbours: every event comes here. */
+/* Returns the largest commit of a holder. One walk over the list is fast: every event comes
+ * here. */
 static uint64_t commit_max(const struct sched *s, unsigned gpu)
 {
         const struct holder *h = NULL;
@@ -219,8 +220,8 @@ uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gp
         return needs;
 }
 
-/* If there is no room for h even when every other one gives way, bytes kept for h would be wasted:
- * others could use them. */
+/* If there is no room for h even when all others give way, bytes kept for h would be wasted: others
+ * could use them. */
 bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign)
 {
         unsigned gpu;
@@ -288,10 +289,9 @@ static bool outranked(const struct sched *s, const struct holder *h)
         return false;
 }
 
-/* The room of a client is measured by its high-water mark. By its present use, a client between two
- * peaks would be admitted beside another client that its next peak evicts. The room does not count
- * bytes of clients that cannot be asked, and what one client needs is no room for another one's
- * mark. */
+/* Sets the room that each client of h needs for its turn, by its high-water mark. By its present
+ * use, it would be admitted between two peaks, and evict another client at the next one. Immovable
+ * bytes are no room, and what one client needs is no room for another one's mark. */
 static void set_reserve(struct sched *s, struct holder *h)
 {
         const bool none = h->lease || h->stuck || s->config.mode == SCHED_MODE_OFF;
@@ -386,7 +386,7 @@ static bool give_bytes(struct sched *s, struct holder *h, unsigned gpu)
 
                 if (missing && !kept) {
                         give = MIN(missing, ledger_available(g, a));
-                        /* Bytes that were freed ahead of growth are of more use for that. */
+                        /* Bytes that were freed ahead of growth stay free for it. */
                         if (give < missing && !h->lease && !gpu_hands_to(g, h))
                                 give = sub_sat(give, g->ahead);
                         h->on[gpu].ahead = sub_sat(h->on[gpu].ahead, give);
@@ -427,8 +427,8 @@ static bool is_resident(const struct client *c)
 }
 
 /* True if more clients of h may take part in its turn: not while the others drain, nor once their
- * revoke is due. On an exclusive card they may not run beside another holder. It may have a lease
- * because the card has become exclusive, or because it came back running. */
+ * revoke is due. On an exclusive card they may not run beside another holder. That one may have a
+ * lease because the card has become exclusive, or because it came back running. */
 static bool may_take_part(const struct sched *s, const struct holder *h)
 {
         unsigned gpu;
@@ -455,7 +455,7 @@ static void take_part(struct sched *s, struct holder *h)
 }
 
 /* True if clients of h wait for a lease while others of h have one that cannot be asked for. The
- * waiting ones then get theirs when it is the turn of h: a client that is late may wait for their
+ * waiting clients then get theirs in h's next turn: a client that is late may wait for their
  * work. */
 static bool waits_beside_it(const struct holder *h)
 {
@@ -548,8 +548,8 @@ static void set_contested(struct sched *s)
         }
 }
 
-/* Returns the throttle of c. Where a client waits, work in flight must be short. Where one may come
- * to wait it must be limited, too: the work in flight at that moment was submitted earlier. */
+/* Returns the throttle of c. While a client waits, work in flight must be short. While a client may
+ * come, it must be limited, too: what is in flight then was submitted earlier. */
 static enum sched_throttle throttle_of(const struct sched *s, const struct client *c)
 {
         enum sched_throttle throttle = SCHED_THROTTLE_NONE;
@@ -587,7 +587,7 @@ static enum sched_state state_of(const struct client *c)
         return c->unevictable_ticket ? SCHED_WAITING : SCHED_IDLE;
 }
 
-/* Most events change nothing for most clients, so nothing is written then. */
+/* Writes only what changes: most events change nothing for most clients. */
 static void account_time(struct sched *s, struct client *c)
 {
         const bool run = c->lease && !c->idle, overdue = run && c->overdue,

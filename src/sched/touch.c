@@ -17,8 +17,8 @@ static uint32_t linked(const struct sched *s, uint32_t gpus)
         return gpus;
 }
 
-/* Every event begins here. gpus: the GPUs that it is about. Those are billed and settled, and with
- * them all whose time has come. */
+/* Every event begins here. gpus: the GPUs that it is about. They are billed and settled, with the
+ * GPUs whose time has come, and with all that are linked to these. */
 void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus)
 {
         unsigned gpu;

@@ -118,7 +118,7 @@ struct entry turns_held(const struct sched *s, struct holder *h, const struct ho
         const uint64_t longest = turns_quantum(s, h);
         struct entry e = place(s, h, &lag, longest, turns_next(s, h));
 
-        e.ticket = UINT64_MAX; /* whoever waits came before */
+        e.ticket = UINT64_MAX; /* all waiting holders came before */
         if (turns_over(s, h))
                 return e;
         e.debtor = 0;

@@ -135,7 +135,7 @@ struct demand {
         uint64_t credit_ns;
         bool lease_only; /* exclusive mode: only the lease is needed, no byte */
         bool foreign;    /* the bytes are for foreign processes: only idle clients give way */
-        const struct holder *judged; /* the one for which idle_end_ns was computed */
+        const struct holder *judged; /* the holder for which idle_end_ns was computed */
         uint64_t idle_end_ns;
 };
 
@@ -152,8 +152,8 @@ static bool grows(const struct demand *d)
         return d->head && d->entry.kind == WAIT_GROWTH;
 }
 
-/* Growth comes in pieces, but they cost as much as all memory at once: v loses its turn by the
- * first one. A program that has hardly run yet is going to fill its memory. */
+/* Returns the bytes of v that a hand-off would move. Growth comes in pieces, but v loses its turn
+ * with the first, so all its memory counts. A head that has hardly run yet will grow, too. */
 static uint64_t at_stake(const struct sched *s, const struct holder *v, const struct demand *d)
 {
         const struct client *c;
@@ -184,7 +184,7 @@ static uint64_t compute_idle_end(const struct sched *s, const struct holder *v,
         return add_sat(v->last_active_ns, wait);
 }
 
-/* Clients of one holder are judged one after the other. */
+/* Keeps the last result: clients of one holder are judged one after the other. */
 static uint64_t idle_until(const struct sched *s, const struct holder *v, struct demand *d)
 {
         if (d->judged != v) {
@@ -238,8 +238,8 @@ static bool is_interrupted(struct sched *s, struct victim *r, const struct deman
         return s->now_ns >= at_ns;
 }
 
-/* Judges a holder that runs, of no other priority than the head. If its turn is over, and it comes
- * before the head again, it begins another one. */
+/* Judges a running holder of the head's priority. If its turn is over, and it comes before the head
+ * again, it begins another turn. */
 static void judge_turn(struct sched *s, struct victim *r, const struct demand *d)
 {
         struct holder *v = r->c->holder;
@@ -458,7 +458,8 @@ void policy_yield(struct sched *s, unsigned gpu, uint64_t bytes)
         s->gpu[gpu].yield = sub_sat(bytes, pending(s, gpu, &busy));
 }
 
-/* Makes one idle client give way to foreign processes. No client lacks bytes on this GPU. */
+/* Makes one idle client give way to foreign processes. Called only if no client lacks bytes on this
+ * GPU. */
 static void yield(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
@@ -482,7 +483,7 @@ static void yield(struct sched *s, unsigned gpu)
         ledger_set_limit(s, v.c, gpu, limit);
 }
 
-/* Returns the bytes that clients will give back once all of their holder have drained. */
+/* Returns the bytes that clients will give back once all clients of their holder have drained. */
 static uint64_t draining(const struct sched *s, unsigned gpu)
 {
         const struct client *c;
@@ -508,15 +509,15 @@ static void handoff_begins(struct sched *s, const struct demand *d, enum victim_
                 fair_spend(g, gpu_move_ns(g, d->missing));
 }
 
-/* A head that grows during its turn is likely to go on, as a program does that fills its memory. So
- * clients without a lease give at once as much as was taken for that growth before. Returns how
- * many bytes that is beyond the missing ones. */
+/* A head that grows during its turn is likely to go on, as it fills its memory. So clients without
+ * a lease give at once as many bytes as this growth has taken so far. Returns how many of these are
+ * beyond the missing bytes. */
 static uint64_t growth_ahead(const struct demand *d)
 {
         return grows(d) ? sub_sat(d->head->on[d->gpu].grown, d->missing) : 0;
 }
 
-/* Takes the missing bytes from a client without a lease, and up to so many ahead of growth. */
+/* Takes the missing bytes from a client without a lease, and up to *ahead more for growth. */
 static void take_from(struct sched *s, struct demand *d, struct client *v, uint64_t *ahead)
 {
         const struct account *a = v->accounts[d->gpu];
@@ -578,8 +579,8 @@ void policy_reclaim(struct sched *s, unsigned gpu)
         }
 }
 
-/* Returns the latest of several leases. All but the oldest give way when the card has become
- * exclusive or several clients came back running. */
+/* Returns the holder of the latest of several leases; NULL: none can be asked now. All but the
+ * oldest give way when the card has become exclusive or several clients came back running. */
 static struct holder *surplus_lease(struct sched *s, unsigned gpu)
 {
         struct holder *latest = NULL, *h;

@@ -1,6 +1,5 @@
 /* job_bounds.c: owns the keys of the administrator's file, and what a job gets of its wishes. Must
- * never give a job more than the file allows; where the file cannot be read, more than the
- * defaults. */
+ * never give a job more than the file allows, or than the defaults if the file cannot be read. */
 #include "slurm/job_bounds.h"
 
 #include <errno.h>
@@ -23,7 +22,7 @@
 
 #define ACCOUNT_SECTION "account "
 #define ACCOUNTS_MAX    4096u
-#define SECTION_CUT     49u /* libinih cuts a longer name of a section there */
+#define SECTION_CUT     49u /* libinih cuts longer names of sections to this length */
 
 struct bounds_section {
         char *account; /* NULL: [default] */
@@ -148,7 +147,7 @@ static int on_failure(struct reading *r, const char *key, const char *value)
                        : fail_bound(r, "malformed on_failure", value, "run or refuse");
 }
 
-/* Returns the section of the file; NULL: it is refused. */
+/* Returns the section of the file; NULL: the name is refused. */
 static struct bounds_section *begin_section(struct reading *r, const char *section)
 {
         const char *account = section + strlen(ACCOUNT_SECTION);
@@ -204,7 +203,7 @@ static int empty(struct bounds_file *f)
         return f->sections ? 0 : -ENOMEM;
 }
 
-/* Opens the file if only root, or whoever runs this, can have written it. */
+/* Opens the file if only root, or the user that runs this, can have written it. */
 static int open_file(const char *path, FILE **ret, const char **ret_why)
 {
         _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -344,7 +343,7 @@ struct granted bounds_grant(const struct bounds *b, const struct wishes *w,
                 g.cap = MIN(g.cap, b->memory_cap_most);
         if (g.minimum < w->minimum)
                 note_percent(less, "minimum", g.minimum, w->minimum);
-        /* A share without a maximum reads as one of 1000. */
+        /* A share without a maximum reads as a maximum of 1000. */
         if (g.maximum < w->maximum && w->maximum < SHARES_ALL)
                 note_percent(less, "maximum", g.maximum, w->maximum);
         if (g.weight < w->weight)

@@ -38,7 +38,7 @@ static const struct {
 
 /* ---- the text ---- */
 
-/* slurmstepd is not a user's, so each of its cgroups is a place where Slurm makes them. */
+/* Only Slurm moves slurmstepd between cgroups, so each of its cgroups is trusted. */
 bool jobs_sluid(const char *cgroups, char ret[static TENANT_ID_MAX + 1])
 {
         struct tenant t;
@@ -220,8 +220,8 @@ static int hold(int folder, uint32_t id, int *ret)
 
 /* ---- steps ---- */
 
-/* Writes the file and tells the daemon. The daemon reads its files when it starts, so one that is
- * not there is no fault. -EPERM: it refuses; -ETIMEDOUT: it gives no answer that can be read. */
+/* Writes the file and tells the daemon. The daemon reads its files when it starts, so a missing
+ * daemon is no fault. -EPERM: it refuses; -ETIMEDOUT: it gives no answer that can be read. */
 static int put(const char *dir, int folder, uint32_t id, const char *text, size_t n,
                jobs_reload *reload, char reason[static JOBS_SENTENCE_MAX])
 {
@@ -235,8 +235,8 @@ static int put(const char *dir, int folder, uint32_t id, const char *text, size_
         return r < 0 && r != -EPERM ? -ETIMEDOUT : r;
 }
 
-/* Gives the job its class; if the daemon refuses, without its minimum; if it still refuses, none:
- * this job came last, and the classes of the others must stay. */
+/* Gives the job its class. If the daemon refuses it, tries without the minimum, and then gives
+ * none: this job came last, and the classes of the others must stay. */
 static int settle(const char *dir, int folder, const struct job *job, bool changed,
                   jobs_reload *reload, char sentence[static JOBS_SENTENCE_MAX])
 {

@@ -29,8 +29,7 @@ struct job {
 typedef int jobs_reload(const char *dir, char reason[static JOBS_SENTENCE_MAX]);
 int jobs_reload_daemon(const char *dir, char reason[static JOBS_SENTENCE_MAX]);
 
-/* Finds the job's SLUID in what /proc/self/cgroup says about slurmstepd. False: it has none there.
- */
+/* Finds the job's SLUID in what /proc/self/cgroup says about slurmstepd. False: it is not there. */
 bool jobs_sluid(const char *cgroups, char ret[static TENANT_ID_MAX + 1]);
 /* Writes the text of the job's file; with_minimum: with the minimum. Returns its length. */
 size_t jobs_text(const struct job *job, bool with_minimum, char ret[static JOBS_TEXT_MAX]);

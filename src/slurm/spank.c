@@ -27,7 +27,7 @@ SPANK_PLUGIN(sublet, 1)
 #include "slurm/wishes.h"
 
 #define SYSTEM_DIR     "/run/sublet"
-#define STATUS_REFUSED 125 /* as sublet run where parts of sublet are missing */
+#define STATUS_REFUSED 125 /* also the status of sublet run if parts of sublet are missing */
 
 static struct {
         /* from plugstack.conf */
@@ -49,10 +49,10 @@ static struct {
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Keeps a sentence until the step's stderr is there, and leaves it in slurmd's log. */
+/* Keeps a sentence until the step has a stderr, and also writes it to slurmd's log. */
 static void say(const char *format, ...)
 {
-        /* There are fewer faults than places; else the last one stands. */
+        /* There is room for all faults; if not, a new one replaces the last. */
         char *sentence =
                 plugin.sentences[MIN(plugin.n_sentences, ARRAY_SIZE(plugin.sentences) - 1)];
         va_list args;
@@ -187,7 +187,7 @@ static int set_environment(spank_t spank)
                 (void)spank_setenv(spank, "ASAN_OPTIONS", asan, 1);
         /* SUBLET_DIR of the shell in which the job was submitted may name a private daemon.
          * Programs find the machine's daemon without the variable, and wait while it restarts. They
-         * wait for a daemon elsewhere only if they must. */
+         * wait for another daemon only with SUBLET_REQUIRE. */
         if (strcmp(plugin.dir, SYSTEM_DIR) == 0) {
                 if (value_of(spank, "SUBLET_DIR"))
                         (void)spank_unsetenv(spank, "SUBLET_DIR");
@@ -356,7 +356,7 @@ int slurm_spank_exit(spank_t spank, int argc, char *argv[])
         return 0;
 }
 
-/* Finds what a killed slurmstepd has left. Slurm calls no slurm_spank_init() before this. */
+/* Removes what a killed slurmstepd has left. Slurm calls no slurm_spank_init() before this. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char *argv[])
 {
         if (take_arguments(argc, argv) == 0)

@@ -15,11 +15,11 @@
 enum history_kind {
         HISTORY_START =
                 1,        /* a daemon begins: state is its mode, value its quantum (0: automatic) */
-        HISTORY_SETTINGS, /* settings have changed; the same */
+        HISTORY_SETTINGS, /* settings have changed: state and value as for START */
         HISTORY_STATE,    /* a program enters a state on a GPU: value is the bytes that it has
                              there, more the bytes that it waits for */
-        HISTORY_OUT,      /* value bytes were evicted since the last such record; more: has there */
-        HISTORY_IN,       /* value bytes were restored; the same */
+        HISTORY_OUT,      /* value: bytes evicted since the last OUT; more: bytes on the GPU now */
+        HISTORY_IN,       /* value: bytes restored since the last IN; more: bytes on the GPU now */
         HISTORY_MEMORY,   /* the program has value bytes on the GPU */
         HISTORY_REFUSED,  /* a request was refused: state is an enum wire_refusal */
         HISTORY_ORDER,    /* a person's order: state is an enum history_order, value his uid, more
@@ -66,10 +66,11 @@ struct history_record {
         uint8_t before, before_marks; /* the same, before this record */
 };
 
-/* One connection of a process that uses a GPU. A row serves another one when it has ended. */
+/* One connection of a process that uses a GPU. After the connection has ended, the row may hold
+ * another one. */
 struct history_program {
         uint64_t began_ns; /* 0: the row is empty */
-        uint64_t ended_ns; /* 0: it is there */
+        uint64_t ended_ns; /* 0: it has not ended */
         int32_t pid;
         uint32_t uid;  /* (uint32_t)-1: the viewer may not know it */
         char name[64]; /* empty: the same */

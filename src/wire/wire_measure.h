@@ -65,12 +65,12 @@ struct measure_page {
         uint64_t total_bytes;
         char gpu[96];
 
-        _Atomic uint64_t first_ns, last_ns; /* CLOCK_MONOTONIC of the first and a late launch */
+        _Atomic uint64_t first_ns, last_ns; /* CLOCK_MONOTONIC of the first and a recent launch */
         _Atomic uint64_t submissions;
         _Atomic uint64_t unlisted; /* launches of kernels and graphs that the tables have no room
                                       for */
         _Atomic uint64_t copied[MEASURE_COPIES]; /* bytes */
-        _Atomic uint64_t peak_bytes;             /* allocated, and contexts */
+        _Atomic uint64_t peak_bytes;             /* of allocations and contexts */
         _Atomic uint64_t cost_ns;                /* spent on samples by the program's threads */
 
         /* The work that begins a step (work_steps.h). A rarer sort of work that is found later

@@ -611,7 +611,7 @@ def test_a_client_may_ask_once_on_a_connection(mps):
     c.send("JOIN")
     assert c.expect("JOINED")["ready"] == 1
     c.send("JOIN")
-    assert c.expect("REFUSED")["text"] == "JOIN with figures that cannot be"
+    assert c.expect("REFUSED")["text"] == "JOIN has impossible figures"
     c.process.kill()
     c.process.wait()
 

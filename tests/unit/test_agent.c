@@ -566,7 +566,8 @@ static void the_process_in_the_way_is_named(void **state)
                             "181 MiB of the GPU");
         tell(WIRE_HOLDER)->HOLDER.flags = WIRE_HOLDER_MAXIMUM;
         rounds(1);
-        assert_string_equal(core.holder.text, "it has used the most of the time that it may have");
+        assert_string_equal(core.holder.text,
+                            "it has used all of the GPU time that its maximum allows");
         m = tell(WIRE_HOLDER);
         m->HOLDER.flags = WIRE_HOLDER_FOREIGN;
         m->HOLDER.foreign = 181 * MIB;

@@ -216,7 +216,7 @@ The columns:
 | burst p50, p99 | time from when a notebook wants to compute to when it computes first. A burst that never began waited until the end of the day |
 | slowdown | time from when a notebook wants to compute to the end of the burst, over its time alone |
 | share error | the largest (F - G) / F of all users. G is the user's GPU time. F = min(A, L) is his max-min fair share of the GPU time of all; all weights are 1. A is the GPU time that his programs would get alone on the card. L is one level for all users, chosen so that the shares add up |
-| time lost | a program waits and none computes; moving memory counts |
+| time lost | the time in which a program waits and none computes. Time in which memory moves counts |
 
 ## What depends on an assumption
 
@@ -224,11 +224,12 @@ One card, with one assumption changed:
 
 {changed}
 
-- Turns ask for more than the card has, even without the batch job. A notebook of 17.5 GiB needs 1.9 s of page faults
-  for an average burst of 3.5 s. That makes 112 % of the card. So the queue grows until the notebooks ask for less.
+- With turns, the notebooks need more time than the card has, even without the batch job. A notebook of 17.5 GiB needs
+  1.9 s of page faults for an average burst of 3.5 s. That makes 112 % of the card. So the queue grows until the
+  notebooks ask for less.
 - Turns without slow page faults still let one program compute at a time, and a turn still lasts 30 s.
-- The waits of *first come, first served* follow the batch job's epochs. It loses least time, because it interrupts no
-  burst. But its users would have to agree on short bursts.
+- The waits of *first come, first served* follow the batch job's epochs. This rule loses least time, because it
+  interrupts no burst. But its users would have to agree on short bursts.
 - Sublet moves the most bytes. It interrupts the batch job for each burst that does not fit beside it. The bus carries
   most of these bytes while another program computes.
 """

@@ -47,7 +47,7 @@ static inline int cli_parsed(int r)
         return r < 0 ? CLI_OK : r;
 }
 
-/* Reads the number of a process. 0; -EINVAL without a message. */
+/* Reads the number of a process. 0 or -EINVAL; prints no message. */
 int cli_read_pid(const char *text, int *ret);
 
 /* Prints "sublet: " and one sentence to stderr; returns status. */

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "wire/wire.h"
 
-/* In the library's own limit: ranks/devices/map.h. */
+/* The library has the same limit, DEVICES_MAX in ranks/devices/map.h. */
 #define RANKS_MAX 64
 
 static int check_ranks(const char *text)

@@ -425,8 +425,8 @@ static const char *who_requires(void)
         return setting_is_on(SETTING_REQUIRE) ? "SUBLET_REQUIRE=1 is set" : NULL;
 }
 
-/* on_demand: a program starts the daemon in this directory if there is none. requires: as
- * who_requires(). */
+/* on_demand: if no daemon runs in this directory, a program starts one. requires: what
+ * who_requires() returned. */
 static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind, bool on_demand,
                                 const char *requires)
 {
@@ -491,8 +491,8 @@ static void judge_limit(const char *dir, const char *most)
         finding_remedy("take the line out of its configuration and start the daemon again");
 }
 
-/* Returns the daemon's status, for the caller; NULL: there is none. Clears *good if its
- * configuration has a mistake. */
+/* Returns the daemon's status, a new reference; NULL: no daemon answered. Clears *good if the
+ * daemon's configuration has a mistake. */
 static json_t *look_at_daemon(const struct target *target, bool *good)
 {
         json_t *answer = NULL, *order;
@@ -629,8 +629,8 @@ static void leave_preload(char **argv)
         (void)execv("/proc/self/exe", argv - 1);
 }
 
-/* Reports variables of ours that are misspelt or have a malformed value. Only a limit must not be
- * left out: programs do not start CUDA then. */
+/* Reports variables of ours that are misspelt or have a malformed value. Programs pass over such a
+ * value, unless it was to be a limit: then they do not start CUDA. */
 static void look_at_variables(void)
 {
         char name[SETTING_NAME_MAX], form[SETTING_FORM_MAX];
@@ -671,7 +671,7 @@ static const char *verdict(void)
 
 #define FILES_LEAST 32 /* descriptors that a process must be allowed */
 
-/* Without descriptors the looks below would report missing files that are there. */
+/* False: too few descriptors. The other checks would then report existing files as missing. */
 static bool can_look(void)
 {
         struct rlimit files;

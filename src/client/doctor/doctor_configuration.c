@@ -1,5 +1,5 @@
-/* doctor_configuration.c: owns what doctor says of the daemon's configuration. Must never read a
- * file of it: subletd is the one reader, here too. */
+/* doctor_configuration.c: owns what doctor says of the daemon's configuration. Must never read its
+ * files: subletd alone does, also for doctor. */
 #include "client/doctor/doctor_configuration.h"
 
 #include <limits.h>
@@ -22,11 +22,11 @@ static bool ask(const char *dir, bool on_demand, const char *file, char ret[stat
         size_t n = 4;
 
         if (parts_find(PART_DAEMON, path) < 0)
-                return false; /* that has been said */
+                return false; /* look_at_parts() has reported it */
         argv[0] = path;
         if (on_demand)
                 argv[n++] = "--private";
-        /* The usual file may be missing; one that is named may not. */
+        /* subletd accepts that its usual file is missing, but not a file that --config names. */
         if (file && access(file, F_OK) == 0) {
                 argv[n++] = "--config";
                 argv[n++] = file;

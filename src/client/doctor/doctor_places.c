@@ -49,7 +49,7 @@ static bool has_programs(const char *dir)
 
 void places_look_at_others(const struct target *target, const char *dir, enum paths_kind kind)
 {
-        const bool asked = target->daemon || target->simulated; /* about this one alone */
+        const bool asked = target->daemon || target->simulated; /* about one daemon alone */
         const struct paths_input in = paths_input_here();
         struct private_place places[PLACES_MAX];
         const unsigned n = asked ? 0 : places_look(&in, places);

@@ -54,7 +54,7 @@ static void judge_unshared(const struct program_unshared *u)
 
         (void)user_of(u->uid, user);
         if (u->loaded) {
-                /* Without memory it has only asked for the GPUs, and has no thread of ours yet. */
+                /* A process without memory has only asked for the GPUs, and has no agent yet. */
                 if (!is_outside(u->pid))
                         return;
                 finding_add(WARN,
@@ -154,12 +154,12 @@ void processes_look(const json_t *status, const char *folder, bool simulated)
 
         if (refused && geteuid() != 0)
                 finding_add(OK,
-                            "not looked at for programs without sublet: %u process%s of other "
-                            "users; run as root",
+                            "doctor may not look at %u process%s of other users, which may run "
+                            "without sublet; run as root",
                             refused, refused == 1 ? "" : "es");
         else if (refused)
                 finding_add(OK,
-                            "not looked at for programs without sublet: %u process%s of other "
-                            "users; this root lacks CAP_SYS_PTRACE",
+                            "doctor may not look at %u process%s of other users, which may run "
+                            "without sublet; this root lacks CAP_SYS_PTRACE",
                             refused, refused == 1 ? "" : "es");
 }

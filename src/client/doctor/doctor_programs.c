@@ -73,8 +73,8 @@ static void find_segments(const char *session, struct wanted *w)
 }
 
 /* True if this line shows that the process works on a GPU: each context maps this device. libcuda
- * alone shows nothing, because NVML loads it into monitors and subletd, too (580.159.04). With the
- * simulator: the memory of its session, whose maker sees it by another name. */
+ * alone shows nothing, because NVML loads it into monitors and subletd, too (580.159.04). In place
+ * of a device, the simulator maps the memory of its session, which may appear by another name. */
 static bool maps_device(const char *line, const struct wanted *w)
 {
         unsigned long long inode;
@@ -181,8 +181,8 @@ static bool has_agent(int pid)
         return found;
 }
 
-/* The server of MPS works for other processes, and is reported as such. Kernel threads and ended
- * processes have no command line. */
+/* True for doctor itself, for kernel threads and ended processes, which have no command line, and
+ * for processes of MPS, which doctor reports elsewhere. */
 static bool is_nobody(int pid)
 {
         char text[32] = "";

@@ -18,11 +18,11 @@ struct program_unshared {
         char preload[160];   /* what was in it; clean */
 };
 
-/* Looks at each process that this user may look at. Calls has_hidden() for one that has loaded both
- * libsublet.so and a library of hidden_libraries.def, with the name of that library and its
- * purpose; is_unshared() for a struct program_unshared. simulated: the simulated driver of this
- * folder counts, in this session; otherwise only other drivers do. Returns the number of processes
- * that this user may not look at. */
+/* Looks at each process that this user may look at. If the process has loaded both libsublet.so and
+ * a library of hidden_libraries.def, calls has_hidden() with the name and the purpose of that
+ * library. If struct program_unshared describes the process, calls is_unshared(). simulated: only
+ * the simulated driver in `folder` counts, and only this session; false: only other drivers count.
+ * Returns the number of processes that this user may not look at. */
 unsigned programs_look(const char *folder, bool simulated,
                        void (*has_hidden)(int pid, const char *library, const char *what),
                        void (*is_unshared)(const struct program_unshared *u));

@@ -19,7 +19,6 @@
 
 #define PATIENCE_MS 30000 /* limit for the child: cuInit takes seconds with eight cards */
 
-/* A number that we need, as the reference of the driver API declares it. */
 #define DEVICE_ATTRIBUTE_VMM 102 /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 
 static void *open_library(const char *folder, const char *name)

@@ -93,7 +93,7 @@ void client_put(const json_t *client, const char *field, enum figure kind,
                 figure_put(json_object_get(client, field), kind, cell);
 }
 
-/* In the order in which the rows stand; the summary has their words. */
+/* The states, in the order of the rows that are in them. The summary counts by `verb`. */
 static const struct {
         const char *state, *verb; /* "": as the one before */
         const char *help;
@@ -232,7 +232,7 @@ static void note_frozen(struct notes *n, const json_t *client)
                 add_note(n, "told to pause");
 }
 
-/* Adds a note about a program that is drained instead. With MPS every program is. */
+/* Adds a note why a program is drained, not frozen. With MPS every program is drained. */
 static void note_not_frozen(struct notes *n, const json_t *client)
 {
         const char *why = json_string_value(json_object_get(client, "freeze_off"));
@@ -277,7 +277,7 @@ static void note_number(struct notes *n, const json_t *client, const char *field
         add_note(n, text);
 }
 
-/* Adds notes about what the program has of its own, and its memory cap. */
+/* Adds notes about the program's weight, minimum, maximum and memory cap. */
 static void note_share(struct notes *n, const json_t *client)
 {
         char cell[FIGURE_MAX], text[2 * FIGURE_MAX];

@@ -33,7 +33,7 @@ void clients_explain(FILE *out);
 /* Writes how many clients are in which kind of state, such as "3 run, 8 wait". */
 #define CLIENTS_SUMMARY_MAX 80
 void clients_summary(json_t *const *clients, size_t n, char ret[static CLIENTS_SUMMARY_MAX]);
-/* Returns the bytes that it has moved in both directions. */
+/* Returns the bytes that the client has moved in both directions. */
 double client_moved(const json_t *client);
 
 /* Writes who a process outside of the daemon is, and what it holds, such as
@@ -41,11 +41,11 @@ double client_moved(const json_t *client);
 #define OTHER_MAX (4 * FIGURE_MAX)
 void other_put(const json_t *other, char text[static OTHER_MAX]);
 
-/* For qsort() of json_t *. Those that run come first, and those that have waited longest before
- * others that wait. */
+/* For qsort() of json_t *. Running clients come first. Of waiting clients, the one that has waited
+ * longest comes first. */
 int clients_compare(const void *a, const void *b);
 
-/* What client_notes() prints beside what stands in the way of a client's work. */
+/* What client_notes() prints in addition to what stands in the way of a client's work. */
 #define NOTES_FIGURES  1u /* the memory mode, shares and caps, the bytes that were not copied */
 #define NOTES_FREEZING 2u /* why the program is drained: for a daemon that allows freezing */
 

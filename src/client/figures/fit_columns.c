@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 
-/* Returns the width of the shown columns. least: counts a column that has a floor as cut to it. */
+/* Returns the width of the shown columns. least: columns with a floor count as cut to the floor. */
 static int table_width(const struct column_size *columns, size_t n, int gap, bool least)
 {
         int total = 0;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #define USER_MAX  64
-#define NAMES_MAX 64 /* of users beyond these, each is looked up each time */
+#define NAMES_MAX 64 /* further users are looked up each time */
 
 static struct known {
         uid_t uid;

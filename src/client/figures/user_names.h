@@ -1,4 +1,4 @@
-/* user_names.h: the names of those whose programs run. */
+/* user_names.h: the names of the users whose programs run. */
 #pragma once
 
 #include <stdint.h>
@@ -9,6 +9,6 @@
  * also "tenant": the pod, or the Slurm job. The daemon reports users by number, because looking up
  * a name may have to wait for a directory service. Each name is looked up once in this process. */
 void users_name(json_t *status);
-/* Returns the name of a uid, as a daemon tells it, until the next call. Another number than a uid
- * is another user, whom the viewer may not know. */
+/* Returns the name of a uid from a daemon's answer; the text is valid until the next call. A number
+ * that is no uid stands for another user, whom the viewer may not know. */
 const char *users_text(uint64_t uid);

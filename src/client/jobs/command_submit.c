@@ -35,7 +35,7 @@
 #define RETRY_NS       (NSEC_PER_SEC / 2)
 #define NO_GPU_NS      (5 * NSEC_PER_SEC) /* a daemon that has just started finds its GPUs by then */
 #define WARM_NS        (3 * NSEC_PER_SEC) /* after the first launch, before progress is told */
-#define BY_SIGNAL      128                /* plus its number: how shells tell it */
+#define BY_SIGNAL      128                /* plus the signal's number, as in shells */
 
 struct submitting {
         /* As asked for. */
@@ -110,8 +110,8 @@ static int read_job(struct submitting *s)
         return CLI_OK;
 }
 
-/* In shared memory, because the library writes there all the time. Without the folder the job runs,
- * and its progress is not known. */
+/* Makes the folder in shared memory, because the library writes there all the time. Without the
+ * folder the job runs, but its progress is not known. */
 static void make_folder(struct submitting *s)
 {
         if (!(s->alone > 0))
@@ -182,7 +182,8 @@ static int set_share(void)
         return setenv(variable, MPS_SHARE_PERCENT, 1);
 }
 
-/* Shows the program the daemon's choice. Ranks count for themselves. */
+/* Shows the program the GPU that the daemon has chosen. Ranks need no more than its UUID, because
+ * they number their devices themselves. */
 static void show_gpu(struct submitting *s)
 {
         struct launch *l = &s->launch;
@@ -307,7 +308,8 @@ static uint64_t count_launches(const struct submitting *s)
         return n;
 }
 
-/* Tells the daemon the rate of launches since the last time, over the rate alone. */
+/* Tells the daemon the progress: the rate of launches since the last time, divided by the rate of
+ * the job alone. */
 static void tell_progress(struct submitting *s)
 {
         const uint64_t now = clock_now_ns();
@@ -353,7 +355,7 @@ static int on_message(struct submitting *s, const json_t *message)
         return CLI_OK;
 }
 
-/* The daemon has ended, or a new one has come. */
+/* Asks for a place again, because the daemon has ended; a new daemon may have come. */
 static int come_back(struct submitting *s)
 {
         const uint64_t now = clock_now_ns();
@@ -385,7 +387,7 @@ static int read_messages(struct submitting *s)
         return r;
 }
 
-/* True if the job would wait for ever, and nobody has said how long it may. */
+/* True if the daemon knows no GPU, and no --wait-at-most lets the job wait for one. */
 static bool has_no_gpu(const struct submitting *s)
 {
         return !s->wait_ns && s->no_gpu_ns && clock_now_ns() - s->no_gpu_ns >= NO_GPU_NS;

@@ -50,7 +50,7 @@ static int give(struct place *p, struct ask_talk *talk, json_t **ret_answer)
         return MIN(r, 0);
 }
 
-/* Passes the job file on, which the daemon reads behind its answer. */
+/* Sends the job file, which the daemon reads after it has answered. */
 static int send_file(struct place *p)
 {
         for (size_t done = 0; done < p->file_size;) {

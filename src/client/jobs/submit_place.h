@@ -1,7 +1,7 @@
 /* submit_place.h: a place in the daemon's queue of jobs: the connection of one `sublet submit`.
  *
- * The connection may end because the daemon does; then the place is asked for again, behind those
- * that were quicker. A job that runs tells where. */
+ * If the daemon ends, so does the connection. Then `sublet submit` asks the next daemon, behind
+ * jobs that were quicker. For a running job it names the GPU and the way. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,10 +33,9 @@ struct place {
         pid_t pid;
 };
 
-/* Takes a place; starts a private daemon if there is none and one may be. first: prints why it
- * cannot. 0; -EAGAIN: no daemon answers now; -EACCES: the daemon refuses, or first, after a
- * message.
- */
+/* Takes a place. Starts a private daemon if none runs and one may be started. first: waits for a
+ * daemon, and prints why none gives a place. 0; -EAGAIN: no daemon answers now; -EACCES, after a
+ * message: the daemon refuses, or a first attempt failed. */
 int place_take(struct place *p, bool first);
 /* Reads what the daemon says. 1: *ret is an object, a new reference; 0: nothing more has come;
  * -ECONNRESET: the connection has ended, and fd is closed. */

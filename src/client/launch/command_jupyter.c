@@ -223,8 +223,8 @@ static bool is_ours(const json_t *spec)
         return json_is_true(json_object_get(json_object_get(spec, "metadata"), "sublet"));
 }
 
-/* Returns the word with the kernel's folder where Jupyter would put the new kernel's, which lacks
- * the kernel's files. */
+/* Returns the word with the kernel's folder in place of {resource_dir}. Jupyter would put the new
+ * kernel's folder there, which lacks the kernel's files. */
 static char *with_folder(const char *word, const char *folder)
 {
         static const char placeholder[] = "{resource_dir}";
@@ -257,7 +257,7 @@ static int add_command(const struct jupyter *j, const json_t *spec, const char *
         return i > 0 ? 0 : -1;
 }
 
-/* Makes the spec of a kernel in the folder the spec of that kernel under sublet. */
+/* Changes a kernel's spec so that the kernel runs under sublet. folder: the kernel's. */
 static int change_spec(const struct jupyter *j, json_t *spec, const char *folder)
 {
         const char *old = json_string_value(json_object_get(spec, "display_name"));

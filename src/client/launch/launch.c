@@ -135,8 +135,8 @@ const struct option_row launch_options[] = {
         {"priority", "N", "from -20 to 20, higher goes first; above 0 only for the daemon's user",
          SETTING(PRIORITY)},
         {"share", "MIN:MAX",
-         "of the GPU's time, such as 0.2:0.8; the owner limits the first, the second is never "
-         "passed",
+         "its least and most of the GPU's time, such as 0.2:0.8; the owner limits the least, the "
+         "most is never passed",
          SETTING(SHARE)},
         {"weight", "N", "from 0.01 to 100: its part of the time, relative to your other programs",
          SETTING(WEIGHT)},

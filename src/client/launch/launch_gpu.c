@@ -47,7 +47,7 @@ static _Noreturn void become_daemon(const struct launch *l, const char *path, co
         _exit(127);
 }
 
-/* Only where no other user can enter. */
+/* Starts a daemon only in a directory that no other user can enter. */
 bool gpu_start_daemon(const struct launch *l, const char *dir, enum paths_kind kind)
 {
         const char *path = launch_value(l, "SUBLET_DAEMON");
@@ -153,8 +153,8 @@ static int fail_missing(const json_t *gpus, const char *name, unsigned matches)
                         matches > 1 ? "more than one" : "no", list);
 }
 
-/* Returns whether CUDA, counting in the order of the bus, counts as NVML does for the daemon. In a
- * container with some of the GPUs the same numbers mean others. */
+/* True if CUDA, in the order of the bus, gives the GPUs the numbers that NVML gives them for the
+ * daemon. In a container with some of the GPUs it does not. */
 static bool has_numbers(const json_t *gpus)
 {
         const char *simulated = getenv("SIMCUDA_DEV"), *order = getenv("CUDA_DEVICE_ORDER");
@@ -177,8 +177,8 @@ static bool has_numbers(const json_t *gpus)
         return n_nodes == 0 || n_nodes == json_array_size(gpus);
 }
 
-/* Shows the program the chosen of the GPUs: by their numbers if it may be, because some programs
- * understand nothing else. */
+/* Shows the program the chosen GPUs: by number if has_numbers(), because some programs understand
+ * nothing else. */
 static int show(struct launch *l, const json_t *gpus, const json_t *chosen)
 {
         const bool by_number = has_numbers(gpus);
@@ -235,8 +235,8 @@ static int choose_named(struct launch *l, const json_t *gpus, const char *text)
 
 /* ---- auto ---- */
 
-/* True if CUDA's numbers are ours: by order of the user, or because the GPUs are alike. With MIG
- * CUDA counts the GPUs, and we their instances. */
+/* True if CUDA's numbers are NVML's: the user has set the order of the bus, or the GPUs are alike.
+ * With MIG they are not: CUDA counts GPUs, and we count their instances. */
 static bool is_numbered_alike(const json_t *gpus)
 {
         const char *order = getenv("CUDA_DEVICE_ORDER");
@@ -251,8 +251,8 @@ static bool is_numbered_alike(const json_t *gpus)
         return true;
 }
 
-/* Finds the GPUs that CUDA_VISIBLE_DEVICES shows: as for the driver, the first entry that names
- * none ends the list. */
+/* Finds the GPUs that CUDA_VISIBLE_DEVICES shows. As in the driver, the first entry that names no
+ * GPU ends the list. */
 static int find_visible(const json_t *gpus, const char *visible, json_t *ret_among)
 {
         _cleanup_free_ char *copy = strdup(visible);

@@ -10,12 +10,12 @@
 struct launch;
 
 /* Sets CUDA_VISIBLE_DEVICES to the GPUs that text names: "auto", or a list of NVML's numbers and of
- * beginnings of UUIDs. The value has full UUIDs, or numbers, with CUDA_DEVICE_ORDER, where CUDA
- * counts as NVML does. Call it last: it starts a private daemon with the
- * launch's variables if there is none. CLI_OK, or an exit status after a message. */
+ * beginnings of UUIDs. The value has full UUIDs or, where CUDA counts as NVML does, numbers, and
+ * then CUDA_DEVICE_ORDER is set, too. Call it last: it starts a private daemon with the launch's
+ * variables if there is none. CLI_OK, or an exit status after a message. */
 int gpu_choose(struct launch *l, const char *text);
 
-/* The same for one GPU that the daemon has named. By UUID if the daemon has just ended. */
+/* The same for one GPU that the daemon has named. Uses the UUID if the daemon has just ended. */
 int gpu_show(struct launch *l, const char *dir, enum paths_kind kind, const char *uuid);
 
 /* Writes of each GPU that CUDA_VISIBLE_DEVICES shows how many programs share it and what is free.
@@ -26,6 +26,6 @@ void gpu_line(const json_t *status, const char *visible, char *line, size_t n);
  * started in this directory. */
 bool gpu_start_daemon(const struct launch *l, const char *dir, enum paths_kind kind);
 
-/* Prints that line to stderr, for a program that is about to start; or why the daemon does not
- * tell. Starts a private daemon as gpu_choose() does. */
+/* Prints the line of gpu_line() to stderr, for a program that is about to start. If the daemon does
+ * not answer, prints why. Starts a private daemon as gpu_choose() does. */
 void gpu_tell(const struct launch *l);

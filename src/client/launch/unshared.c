@@ -122,7 +122,7 @@ static bool find_interpreter(int fd, char ret[static PATH_MAX])
         return true;
 }
 
-/* Opens the file that the kernel executes for a command: of a script, the interpreter's. -1: it
+/* Opens the file that the kernel executes for a command: for a script, its interpreter. -1: it
  * cannot be found out. */
 static int open_program(const char *command, char path[static PATH_MAX])
 {

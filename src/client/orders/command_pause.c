@@ -132,7 +132,7 @@ static void look_at_evicted(struct program *p, const json_t *status)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
                         if (json_integer_value(json_object_get(client, "pid")) != p->pid)
                                 continue;
-                        /* The daemon has dropped the order, and knows whether to repeat it. */
+                        /* The daemon has dropped the order. It says whether a new one may help. */
                         if (has_work(client)) {
                                 p->again = true;
                                 return;

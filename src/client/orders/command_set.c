@@ -96,7 +96,7 @@ static int change(const struct request *q, const char *key, const char *value)
         return CLI_OK;
 }
 
-/* Does it for each program that was named, or for the daemon. */
+/* Calls act() for each program that was named, or for the daemon. */
 static int each(struct request *q,
                 int (*act)(const struct request *q, const char *key, const char *value),
                 const char *key, const char *value)

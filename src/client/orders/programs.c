@@ -27,8 +27,8 @@ static int is_mine(const json_t *client)
         return json_is_integer(uid) && json_integer_value(uid) == (json_int_t)getuid();
 }
 
-/* Adds the programs of this name, or all for NULL; of all users, or one's own. A program on several
- * GPUs is one. found: whether there is any, added now or before. */
+/* Adds the programs of this name; NULL: all. mine: only the caller's own. A program on several GPUs
+ * is added once. *ret_found: there is such a program, added now or before. */
 static int add_those(struct programs *p, const json_t *status, const char *name, int mine,
                      bool *ret_found)
 {

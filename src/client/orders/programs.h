@@ -17,5 +17,5 @@ struct programs {
  * once at most. CLI_OK, or an exit status after a message. */
 int programs_add(struct programs *p, const struct target *target, const char *const *words,
                  size_t n);
-/* Adds all programs; or all of one's own. The same. */
+/* Adds all programs; mine: only the caller's own. CLI_OK, or an exit status after a message. */
 int programs_add_all(struct programs *p, const struct target *target, int mine);

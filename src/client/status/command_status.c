@@ -50,13 +50,13 @@ static int width_of_stdout(void)
         return said > 0 ? said : 80;
 }
 
-/* Returns the daemon's age, by which two answers are apart. */
+/* Returns the daemon's age. Its growth is the time between two answers. */
 static double seconds_of(const json_t *status)
 {
         return json_number_value(json_object_get(status, "uptime_s"));
 }
 
-/* A newcomer looks for programs on the simulated driver under the usual daemon. */
+/* Names --sim: newcomers look for programs on the simulated driver under the usual daemon. */
 static void point_to_simulator(const struct target *target)
 {
         char dir[PATHS_DIR_MAX], path[PATH_MAX];

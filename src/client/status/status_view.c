@@ -18,8 +18,8 @@
 #include "client/status/status_jobs.h"
 
 #define CLIENTS_MAX 4096
-/* The columns of the table of clients. Floors and ranks are those of fit_columns.h. A seldom column
- * is shown only if some client has a value other than 0 or null. */
+/* The columns of the table of clients. Floors and ranks are those of fit_columns.h. A `seldom`
+ * column is shown only if some client has a value other than 0 or null. */
 static const struct column {
         const char *title, *field;
         enum figure kind;

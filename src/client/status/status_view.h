@@ -16,6 +16,6 @@ struct status_view {
         double passed_s;
 };
 
-/* Prints the table. Those that run come first, and those that have waited longest before others
- * that wait. Returns how many rows of programs there are. */
+/* Prints the table, with programs in the order of clients_compare(). Returns how many rows of
+ * programs there are. */
 unsigned status_view_print(const json_t *status, const struct status_view *view, FILE *out);

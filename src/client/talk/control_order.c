@@ -34,7 +34,8 @@ int target_set_sim(const struct option_row *row, void *target, const char *value
         return CLI_OK;
 }
 
-/* Once: some commands ask every second. */
+/* Tells where the daemon is, if not at the usual place. Tells it once: some commands ask every
+ * second. */
 static void tell_place(const char *dir)
 {
         static bool told;
@@ -76,7 +77,7 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                                 "the name of the directory '%s%s' is too long for a socket: choose "
                                 "a shorter one",
                                 target->daemon ? target->daemon : ret, target->daemon ? "" : "...");
-        /* As sublet run says it, which starts no daemon there. */
+        /* The words of sublet run, which starts no daemon there. */
         if (target->daemon && access(target->daemon, F_OK) < 0 && errno == ENOENT)
                 return cli_fail(CLI_USAGE, "--daemon: there is no directory '%s'", target->daemon);
         if (*ret_kind == PATHS_PRIVATE)

@@ -47,6 +47,7 @@ int control_answered(int r, const char *dir, bool public, json_t *answer, json_t
 /* As ask_daemon(), but prints a message for every failure and for an answer that is an error.
  * Takes over the reference to order. CLI_OK or CLI_FAILED. */
 int control_order(const struct target *target, json_t *order, json_t **ret_answer);
-/* The same if "bytes" of the answer follow its line. The caller frees *ret_bytes. */
+/* The same for an answer that bytes follow, as for ask_daemon_bytes(). The caller frees *ret_bytes.
+ */
 int control_order_bytes(const struct target *target, json_t *order, json_t **ret_answer,
                         void **ret_bytes);

@@ -25,7 +25,7 @@ enum style {
         STYLE_BUS,
         STYLE_OTHERS, /* memory of programs outside the daemon */
         STYLE_HUE,    /* the first of FRAME_HUES: a mark in a program's colour */
-        STYLE_BAR = STYLE_HUE + FRAME_HUES, /* the first of FRAME_HUES: on a program's colour */
+        STYLE_BAR = STYLE_HUE + FRAME_HUES, /* the first of FRAME_HUES: text on such a colour */
         STYLES = STYLE_BAR + FRAME_HUES,
 };
 #define STYLE_SELECTED 0x80u /* added to the styles of the row that is selected */

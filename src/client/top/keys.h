@@ -3,7 +3,7 @@
 
 #include "client/top/layout.h"
 
-/* Keys that are no characters stand behind the last one. */
+/* Keys that are no characters have numbers above the last character's. */
 enum key {
         KEYS_UP = 0x110000,
         KEYS_DOWN,

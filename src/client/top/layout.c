@@ -17,7 +17,7 @@
 #define CHART_PART   6 /* a chart gets at most this part of the height */
 #define DETAIL_MOST  7
 #define MESSAGE_MOST 4
-#define TEXT_MOST    3 /* of the queue, and of the programs outside the daemon */
+#define TEXT_MOST    3 /* lines of the queue, and of the programs outside the daemon */
 #define TEXT_MAX     1024
 
 /* The lines of each part, from above. A part without room has none. */
@@ -33,8 +33,8 @@ static int around(const struct plan *p, int cards)
 }
 
 /* Shares out the height. Rows come first, up to what there is; then the details; then the cards.
- * others, queue: lines that these texts need. message: lines of what there is to say; 0: nobody
- * looks on. */
+ * others, queue: lines that these texts need. message: lines that the message needs; 0: this is a
+ * snapshot. */
 static struct plan make_plan(int height, int cards, size_t rows, int others, int queue, int detail,
                              int message)
 {
@@ -87,7 +87,7 @@ static void draw_header(const json_t *status, const struct top_view *view, struc
                 frame_right(f, y, x, f->width - x, STYLE_DIM, figure_string(status, "time"));
 }
 
-/* Returns the one thing that there is to say: what is wrong, what was answered, the filter. */
+/* Returns what the message's lines say: why figures are old, else the message, else the filter. */
 static const char *said(const struct top_view *view, char buf[static TOP_TEXT_MAX])
 {
         if (!view->typing && *view->absent)
@@ -208,7 +208,7 @@ static int height_of(const struct frame *f, bool is_there, const char *text)
         return is_there ? text_height(f, text, TEXT_MOST) : 0;
 }
 
-/* Says it, and which rows are shown. */
+/* Draws the message, and which rows are shown. */
 static void draw_message(const struct table *t, const struct top_view *view, struct frame *f, int y,
                          int height, int rows)
 {
@@ -334,7 +334,7 @@ static void draw_nothing(const json_t *status, const struct top_view *view, cons
         (void)frame_text(f, y, 1, f->width - 1, STYLE_DIM, text);
 }
 
-/* Old figures are not to be taken for those of now. */
+/* Dims old figures, so that nobody takes them for present ones. */
 static void fade(struct frame *f, int height)
 {
         for (int i = 0; i < MIN(height, f->height) * f->width; i++)

@@ -25,7 +25,7 @@ struct top_view {
         bool bad;                   /* the message is bad news */
         char absent[TOP_TEXT_MAX];  /* why the figures are old, or missing; "": they are not */
         bool colours;               /* false: programs are told apart by signs */
-        bool live; /* a person looks on: the selected program and the keys are shown */
+        bool live; /* false: a snapshot, without the selected program and the keys */
         double interval_s;
 };
 

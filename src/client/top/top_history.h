@@ -21,9 +21,9 @@ struct history *history_new(void); /* NULL: no memory */
 void history_free(struct history *h);
 
 /* Takes the answer to the order "status", and keeps a reference. Adds to each client:
- * "got", the part of the time, lately, with a turn and not idle; "bus", bytes a second in both
- * directions since the look before (null: not known); and "hue", a small number that no other
- * program has as long as this one is there. */
+ * "got", the part of the last half minute in which it had a turn and was not idle; "bus", bytes a
+ * second in both directions since the look before (null: not known); and "hue", a small number that
+ * no other program has as long as this one is there. */
 void history_add(struct history *h, json_t *status);
 /* Returns the last status; NULL: there was none. */
 const json_t *history_now(const struct history *h);

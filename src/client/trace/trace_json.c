@@ -183,7 +183,7 @@ static void add_moment(const struct trace_view *v, json_t *list, const struct tr
                 (void)json_object_set_new(args, "order", json_string(trace_order_text(e->detail)));
                 (void)json_object_set_new(args, "by", json_string(users_text(e->value)));
         }
-        /* The scope: a line through all of the trace, or through the program's. */
+        /* The scope: a line through the whole trace, or through the program's track. */
         (void)json_object_set_new(one, "s", json_string(e->track == TRACE_NO_TRACK ? "g" : "t"));
         (void)json_object_set_new(one, "args", args);
         (void)json_array_append_new(list, one);

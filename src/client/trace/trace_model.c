@@ -17,15 +17,15 @@ struct cell {
         bool here;
         uint16_t row;     /* its last connection */
         size_t open;      /* the event that goes on, plus one; 0: none */
-        uint64_t free_ns; /* no earlier time may be given to another event */
+        uint64_t free_ns; /* another event may begin only from this time on */
         uint64_t memory;  /* bytes on the GPU */
-        size_t measured;  /* the event that says so, plus one; 0: none does */
+        size_t measured;  /* the event with these bytes, plus one; 0: there is none */
 };
 
 /* A record, or the end of a row, in the order of time. */
 struct item {
         uint64_t time_ns;
-        size_t index; /* of the record; of a row, behind all records */
+        size_t index; /* of the record; rows are numbered after all records */
 };
 
 struct reader {
@@ -91,7 +91,7 @@ void trace_label(const struct trace_input *in, uint16_t track, char ret[static T
         char name[sizeof(p->name) + 1] = "";
         size_t n;
 
-        /* The daemon takes no name that may not be shown, but who wrote the record? */
+        /* The daemon checks names, but a daemon that crashed may have written anything. */
         memcpy(name, p->name, sizeof(p->name));
         n = strlen(text_copy(ret, TRACE_LABEL_MAX, name));
         if (!n)
@@ -102,8 +102,8 @@ void trace_label(const struct trace_input *in, uint16_t track, char ret[static T
 
 /* ---- events ---- */
 
-/* A record of a state makes six events at most: the time before, that it came, a span, its memory,
- * and later that it left, without memory. Other records make fewer. */
+/* A record of a state makes at most six events: the span before it, COMES, its own span, MEMORY,
+ * and later MEMORY and LEAVES. Other records make fewer. */
 #define EVENTS_PER_RECORD 6u
 
 static struct trace_event *add(struct reader *d, enum trace_what what, uint16_t track, uint8_t gpu,
@@ -415,7 +415,7 @@ static bool is_waiting(enum trace_what what)
         return what == TRACE_WAITS || what == TRACE_RESTORES;
 }
 
-/* For each turn that was waited for: the last program that gave way, or evicted, in that time. */
+/* Finds, for each turn that a program waited for, who last gave way or evicted during the wait. */
 static void find_makers_of_way(struct trace *t, struct cell (*cells)[TRACE_GPUS_MAX])
 {
         size_t gave[TRACE_GPUS_MAX] = {0}; /* the last such event on each GPU, plus one */

@@ -21,7 +21,7 @@ enum trace_what {
         TRACE_PAUSED,
         TRACE_GIVES_WAY,
         TRACE_EVICTS,
-        TRACE_SPANS, /* those before last for a time; those after happen at one moment */
+        TRACE_SPANS, /* what is above has a duration; what is below happens at one moment */
         TRACE_COMES = TRACE_SPANS,
         TRACE_LEAVES,
         TRACE_MOVES,
@@ -44,7 +44,7 @@ struct trace_event {
         uint64_t lacks;   /* most bytes that it waited for */
         uint64_t value;   /* of MEMORY the bytes on the GPU, of STARTS and SETTINGS the quantum, of
                              ORDERED who gave the order, by uid; UINT32_MAX: unknown */
-        size_t made_way;  /* the event of another program that let this turn begin, plus one; 0 */
+        size_t made_way;  /* event of another program that let this turn begin, plus 1; 0: none */
 };
 
 struct trace_input {
@@ -56,7 +56,7 @@ struct trace_input {
 };
 
 struct trace {
-        struct trace_event *events; /* by their begin */
+        struct trace_event *events; /* in the order of their begins */
         size_t n;
 };
 

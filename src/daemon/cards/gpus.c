@@ -1,5 +1,5 @@
-/* gpus.c: owns the table of cards. Must never let a client's figures replace NVML's, nor
- * apply one client's figures to clients that report others. */
+/* gpus.c: owns the table of cards. Must never let a client's figures replace NVML's, nor apply one
+ * client's figures to clients that report different ones. */
 #include "daemon/cards/gpus.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 /* A card whose size is not within these limits is reported wrongly, and refused. */
 #define CARD_MIN (16 * MIB)
 #define CARD_MAX (UINT64_C(1) << 50)
-#define KEPT_NS  (10 * NSEC_PER_SEC) /* how long an unused card of clients is kept */
+#define KEPT_NS  (10 * NSEC_PER_SEC) /* how long an unused card that only clients know is kept */
 
 /* Returns the number for people: NVML's, or ours if NVML does not know the card. */
 static unsigned number_of(const struct gpu *gpu, unsigned at)
@@ -200,7 +200,7 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
         }
         for (unsigned i = 0; i < g->n; i++)
                 if (!g->list[i].vouched && !g->list[i].displaced) {
-                        g->list[i].displaced = true; /* the next look uses its place */
+                        g->list[i].displaced = true; /* this card gets its place next time */
                         return;
                 }
 }

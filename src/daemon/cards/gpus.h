@@ -57,8 +57,8 @@ int gpus_named(const struct gpus *g, const uint8_t uuid[static 16]);
  * time. */
 void gpus_forget(struct gpus *g, struct sched *sched, uint64_t now_ns);
 
-/* The expected bytes of a context on a card of this size, what a client requests for the second
- * context that freezing needs, and how much it requests at a time. Pure. */
+/* Return bytes: the expected size of a context on a card of this size; what a client requests for
+ * the second context, which freezing needs; and how much it requests at a time. Pure. */
 uint64_t gpus_context_bytes(uint64_t card_bytes);
 uint64_t gpus_mover_bytes(uint64_t card_bytes);
 uint64_t gpus_block_bytes(uint64_t capacity_bytes);

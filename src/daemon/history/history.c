@@ -13,8 +13,8 @@
 #include "daemon/state/client.h"
 
 #define UNUSED_NS    (NSEC_PER_SEC / 10) /* a lease unused for less is not noted: gaps are short */
-#define PART_OF_CARD 64                  /* nor a change of memory below this part of a card */
-#define ENTRY_COSTS  10                  /* records: rows are scarcer than records */
+#define PART_OF_CARD 64                  /* a smaller change of memory is not noted */
+#define ENTRY_COSTS  10                  /* a row costs so many records: rows are scarcer */
 
 _Static_assert((int)SCHED_IDLE == HISTORY_IDLE && (int)SCHED_WAITING == HISTORY_WAITING &&
                        (int)SCHED_RESTORING == HISTORY_RESTORING &&
@@ -156,7 +156,7 @@ static uint8_t marks_of(const struct client *c, const struct sched_look *look)
 }
 
 /* A lease that has been unused for long enough is noted with the time at which that began. Returns
- * the mark. */
+ * the client's mark HISTORY_UNUSED, or 0. */
 static uint8_t note_unused(struct client *c, const struct change *ch)
 {
         const bool unused = ch->look.idle && ch->look.state == SCHED_RUNNING;
@@ -328,7 +328,8 @@ void history_left(struct client *c)
         c->history.entered = false;
 }
 
-/* Who gave orders is for those who may know the program; of the daemon, who may give it orders. */
+/* Hides who gave an order. For a program's order this is shown to viewers who may know the program;
+ * for the daemon's, only to those who may give it orders. */
 static void hide_orders(const struct peer *viewer, struct history_program *programs,
                         const struct ring_copy *copy)
 {

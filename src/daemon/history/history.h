@@ -10,7 +10,7 @@ struct client;
 struct peer;
 struct server;
 
-/* A daemon begins; or its settings have changed. */
+/* Note that the daemon begins, or that its settings have changed. */
 void history_began(struct server *s);
 void history_settings(struct server *s);
 
@@ -20,11 +20,11 @@ void history_client(struct client *c);
 void history_event(struct server *s);
 /* gpu: the scheduler's number. */
 void history_refused(struct client *c, unsigned gpu, unsigned code);
-/* Somebody gave an order. of: the program; NULL: the daemon. Returns who that was, for the log, as
- * "by user 1001, process 42". */
+/* Notes an order. of: the program that it is for; NULL: it is for the daemon. Returns who gave it,
+ * for the log, such as "by user 1001, process 42". */
 const char *history_order(struct server *s, struct client *of, enum history_order what,
                           const struct peer *by, char ret_who[static HISTORY_WHO_MAX]);
-/* The record of the client ends. */
+/* Call it when the record of the client ends. */
 void history_left(struct client *c);
 /* Call it once a second: notes what was too small or too frequent to be noted at once. */
 void history_period(struct server *s);

@@ -1,7 +1,8 @@
 /* record_ring.h: the memory that holds the last records of what happened, always on.
  *
- * Of a fixed size, about 4 MiB, touched only as it fills. Children of the process that makes it
- * share it: a private daemon's worker finds what the worker before it has written. */
+ * The ring has a fixed size, about 4 MiB, and takes memory only as it fills. Children of the
+ * process that makes it share it: a private daemon's worker finds what the worker before it has
+ * written. */
 #pragma once
 
 #include <stddef.h>
@@ -25,7 +26,7 @@ void ring_take(struct ring *r, uint64_t now_ns);
  * HISTORY_NO_PROGRAM: none is free. */
 uint16_t ring_enter(struct ring *r, const struct peer *peer, const char *name, uint64_t now_ns);
 /* Returns the peer whose program has the row, for what a viewer may know. Its pid and its
- * descriptor may be another's by now. */
+ * descriptor may belong to another process by now. */
 struct peer ring_peer(const struct ring *r, size_t program);
 void ring_leave(struct ring *r, uint16_t program, uint64_t now_ns);
 

@@ -81,8 +81,8 @@ static uint64_t mapped_by_user(const struct client *c, bool own)
         return sum;
 }
 
-/* Returns how many bytes the user's commits exceed the visible cards by, with `wanted` on this GPU:
- * only these bytes may have to lie in host memory. */
+/* Returns by how many bytes the user's commits exceed the visible sizes of the cards, if c commits
+ * `wanted` bytes on this GPU. Only these bytes may have to lie in host memory. */
 static uint64_t committed_past_cards(struct client *c, unsigned gpu, uint64_t wanted)
 {
         struct server *s = c->server;

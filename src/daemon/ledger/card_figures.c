@@ -96,8 +96,8 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
                 const struct client_account *acc = &c->accounts[gpu];
                 struct sched_account_view v;
 
-                /* For a client that NVML does not list, the bytes that it reports as backed
-                 * count. */
+                /* Leave out a client that NVML does not list: measure_client() counts what it
+                 * reports as backed. */
                 if (c->id && (acc->managed || acc->managed_left) && card->listed && acc->named &&
                     sched_account_view(s->sched, c->id, gpu, &v) == 0)
                         managed += MIN(acc->managed, v.usage.backed) +
@@ -106,9 +106,9 @@ static uint64_t managed_bytes(struct server *s, unsigned gpu, const struct nvml_
         return MIN(managed, unnamed_bytes(card));
 }
 
-/* Memory that moves is on the card before it is reported as backed, or reported after it has left:
- * it must not count as unevictable, however slow the bus or the daemon. So the client's figures
- * must be those of the last look. */
+/* True if the client moves no memory now. Memory that moves is on the card while it is not reported
+ * as backed, and must not count as unevictable, however slow the bus or the daemon. So the client's
+ * figures must be the same as at the last look. */
 static bool is_at_rest(struct server *s, const struct client *c, struct client_account *acc,
                        const struct sched_usage *u)
 {

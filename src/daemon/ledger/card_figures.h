@@ -9,14 +9,14 @@ struct client_account;
 struct gpu;
 struct server;
 
-/* Uses a new look. sample: takes one sample of each card, as once in each period; otherwise only of
+/* Evaluates a new look. sample: takes a sample of each card, once in each period; otherwise only of
  * cards without a sample. */
 void figures_looked(struct server *s, bool sample);
 /* Ends a period, whether or not anything was measured. */
 void figures_period(struct server *s);
-/* Returns the client's unevictable bytes that it has not said, such as code: at least so many are
- * in all samples. The second returns what the first will return after the next sample if that
- * agrees with the last ones. */
+/* Returns the client's unevictable bytes that it has not reported, such as code: the least of its
+ * samples. figures_excess_soon() returns what this will be after the next sample, if that agrees
+ * with the last ones. */
 uint64_t figures_excess(const struct client_account *acc);
 uint64_t figures_excess_soon(const struct client_account *acc);
 /* Returns the foreign bytes as last measured, where one odd sample does not count. */

@@ -17,9 +17,10 @@
 #include "daemon/ledger/card_figures.h"
 #include "daemon/state/client.h"
 
-/* All programs of a class that run together are one user's, for the scheduler; so are those of a
- * pod, whose numbers are above all uids. A user's job is as a container. So are ranks that take
- * turns, if they are in none; their numbers are between those of containers and of tenants. */
+/* To the scheduler, a class whose programs run together is one user, and so is a pod; pods have
+ * numbers above all uids. A user's job counts as a container, and so does a group of ranks that
+ * take turns outside of containers. The numbers of such groups are between those of containers and
+ * those of tenants. */
 #define ONE_USER    UINT32_MAX
 #define RANKS_ABOVE (UINT64_C(1) << 62)
 
@@ -76,8 +77,8 @@ void entitlement_greeted(struct client *c, int32_t priority)
 
 /* ---- shares ---- */
 
-/* Returns the part of the client's minimum that the owner allows, in thousandths of the card: all
- * of it if somebody who may give orders wants it, else up to its class's minimum. */
+/* Returns the part of the client's minimum that the owner allows, in thousandths of the card. It is
+ * at most the class's minimum, unless the owner has ordered it or the client may give orders. */
 static unsigned allowed_minimum(const struct client *c)
 {
         return c->peer.trusted || c->claim.by_owner
@@ -162,7 +163,8 @@ struct sched_origin entitlement_origin(const struct client *c)
         };
 }
 
-/* A program's minimum is one of the card; the scheduler divides the minimum of its class. */
+/* A program states its minimum as a part of the card; the scheduler takes it as a part of the
+ * minimum of its class. */
 struct sched_share entitlement_share(const struct client *c)
 {
         const unsigned promised = settings_of(c)->minimum_permille;
@@ -196,7 +198,7 @@ uint64_t entitlement_cap(const struct client *c)
         return MIN(class ? class : UINT64_MAX, own ? own : UINT64_MAX);
 }
 
-/* True if the cap is one for both: they are of one class, or of one user without a class. */
+/* True if both share one cap: they are of one class, or of one user without a class. */
 static bool same_cap(const struct client *a, const struct client *b)
 {
         return a->class == b->class && (a->class || peer_same_account(&a->peer, &b->peer));
@@ -204,7 +206,7 @@ static bool same_cap(const struct client *a, const struct client *b)
 
 /* What counts toward a cap. */
 struct counted {
-        uint64_t bytes;  /* movable bytes, and unevictable bytes that the client has said */
+        uint64_t bytes;  /* movable bytes, and unevictable bytes that the client has reported */
         uint64_t excess; /* unevictable bytes that only NVML shows */
 };
 
@@ -274,8 +276,9 @@ static bool fits(const struct client *c, unsigned gpu, struct counted its, bool 
         return false;
 }
 
-/* NVML shows the real size of a context and of code some time after they are there. What counts
- * later takes no room away that the program had before: it may free memory and take it again. */
+/* NVML shows the real size of a context and of code only some time after they exist. Bytes that
+ * show up late must not reduce the commit that a program had: it may free memory and allocate it
+ * again. */
 static uint64_t excess_beside(const struct client_account *acc, uint64_t movable, uint64_t excess)
 {
         return movable <= acc->cover_commit ? MIN(excess, acc->cover_excess) : excess;
@@ -307,8 +310,8 @@ bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, bool only
         return true;
 }
 
-/* The library does not use more of its commit than its unevictable bytes leave of the cap. So what
- * it has allocated counts here, not its commit. */
+/* The library allocates no more than its unevictable bytes leave of the cap, whatever its commit
+ * is. So what it has allocated counts here, not its commit. */
 bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t unevictable,
                                   bool spare, char why[static 160])
 {
@@ -324,7 +327,7 @@ bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t
 }
 
 /* True if an earlier daemon may have allowed the process what this one does not. The kernel counts
- * both ages in ticks, so a process of the daemon's own tick is not older. */
+ * both ages in ticks, so a process that began in the same tick as the daemon is not older. */
 static bool is_older_than_daemon(const struct client *c)
 {
         const uint64_t age_ns = peer_age_ns(c->peer.pid);
@@ -366,7 +369,7 @@ bool entitlement_mps(const struct client *c)
         return answer < 0 ? c->server->config->mps : answer == 1;
 }
 
-/* Tells the scheduler what the client gets now, and so the program which cap it has. */
+/* Tells the scheduler the client's share now. The LIMITs that follow tell the program its cap. */
 static void give_share(struct client *c)
 {
         const struct sched_share share = entitlement_share(c);

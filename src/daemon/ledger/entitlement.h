@@ -33,9 +33,9 @@ bool entitlement_groups(const struct client *a, const struct client *b);
 
 /* Returns the most bytes that the client may see of a card; UINT64_MAX: no cap. */
 uint64_t entitlement_cap(const struct client *c);
-/* True if the client may have such a commit on this GPU. If not, why says which cap stands. Notes
- * the commit: later measurements take nothing of it back. only_asks: notes nothing, and the answer
- * holds after the next sample of NVML's, too. */
+/* True if the client's cap allows this commit on the GPU. If not, why says which cap is in the way.
+ * Notes the commit, so that later measurements take nothing of it back. only_asks: notes nothing,
+ * and the answer still holds after NVML's next sample. */
 bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, bool only_asks,
                       char why[static 160]);
 /* True if it may have so many unevictable bytes. spare: some of them are for a second context. */
@@ -50,8 +50,8 @@ bool entitlement_mps(const struct client *c);
 
 /* Returns what the client has of its own, in the fields of class_own_keys(). */
 void entitlement_own(const struct client *c, struct class_settings *ret);
-/* Gives an attached client the settings `own` by order of `by`, who may pause the client, as far as
- * the owner allows. 0; -EPERM: the owner has set it. */
+/* Gives an attached client the settings `own`, as far as the owner allows, by order of `by`, who
+ * has a right to the client. 0; -EPERM: the owner has set what the client gets. */
 int entitlement_order(struct client *c, const struct class_settings *own, const struct peer *by);
 
 /* Numbers the classes: a class keeps its number over a reload. before: NULL at the start. */

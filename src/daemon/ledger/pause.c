@@ -106,8 +106,8 @@ static void note(struct client *c, const struct wire_message *m)
         (void)snprintf(c->frozen.off, sizeof(c->frozen.off), "%s", m->FROZEN.off);
 }
 
-/* True if a pause has no effect on the GPU. It is withdrawn, and its owner was told that the
- * program cannot be frozen. */
+/* True if a pause has no effect, because the program cannot be frozen. Such a pause is withdrawn;
+ * the program's user was told that it cannot be frozen. */
 static bool cannot(const struct client *c)
 {
         return !c->frozen.since_ns && (c->frozen.mode == WIRE_FREEZE_OFF || c->frozen.off[0]);
@@ -124,7 +124,8 @@ int pause_frozen(struct client *c, const struct wire_message *m)
         if (refused)
                 c->pause.ordered = false;
         /* Tell a program that cannot be frozen, or that was resumed while it had no connection, to
-         * go on. It may not have read the order when it refused: it would be paused later. */
+         * go on. Otherwise a program that refused before it read the order would be paused
+         * later. */
         if (refused || (paused && !c->pause.ordered && !c->pause.told))
                 tell_pause(c);
         if (!paused && c->pause.stands)

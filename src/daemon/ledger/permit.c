@@ -1,5 +1,5 @@
-/* permit.c: owns the list of those who are asked whether a client may have memory, and what a
- * person is told if it may not. Must never change what the scheduler says. */
+/* permit.c: owns which checks decide whether a client may have memory, and what a person is told if
+ * it may not. Must never change what the scheduler says. */
 #include "daemon/ledger/permit.h"
 
 #include <stdio.h>

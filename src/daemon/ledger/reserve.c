@@ -51,8 +51,8 @@ int reserve_choose(const struct reserve_card *cards, unsigned n)
 
 /* ---- reservations ---- */
 
-/* Returns the commit of the process on a card. *ret_attached: it has attached this card, or, with
- * no card, any. */
+/* Returns the commit of the process on a card. *ret_attached: it has attached this card, or any
+ * card if gpu is below 0. */
 static uint64_t process_commit(struct server *s, pid_t pid, int gpu, bool *ret_attached)
 {
         uint64_t sum = 0;

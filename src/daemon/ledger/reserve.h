@@ -1,9 +1,10 @@
 /* reserve.h: reservations: which card a program that starts gets, so that programs that start
  * together do not all choose the same one.
  *
- * A reservation counts as one client until its process attaches another card, ends, or
- * RESERVE_NS have passed. From its attach on, the process counts with its own commit, or with the
- * guess as long as that is more: a program commits most of its memory some time after its start. */
+ * A reservation counts as one client until its process attaches another card, ends, or RESERVE_NS
+ * have passed. From its attach on, the process counts with its own commit, or with the guess of the
+ * reservation as long as that is more: a program commits most of its memory some time after its
+ * start. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,9 +34,9 @@ struct reserve_card {
  * eligible. Pure. */
 int reserve_choose(const struct reserve_card *cards, unsigned n);
 
-/* Chooses among the cards of the mask, and reserves the card for this process, instead of an
- * earlier one. Takes a copy of the peer's pidfd. 0; -ENODEV: no card of the mask is here; -EUSERS:
- * too many reservations; or another -errno. */
+/* Chooses among the cards of the mask, and reserves the card for this process. Replaces an earlier
+ * reservation of the process. Takes a copy of the peer's pidfd. 0; -ENODEV: no card of the mask is
+ * here; -EUSERS: too many reservations; or another -errno. */
 int reserve_take(struct server *s, const struct peer *peer, uint32_t among, unsigned *ret_gpu);
 /* Returns how many reservations of a card are not attached yet. */
 unsigned reserve_count(struct server *s, unsigned gpu);

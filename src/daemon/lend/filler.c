@@ -47,7 +47,8 @@ struct result {
 
 /* ---- the process ---- */
 
-/* Pages that only exist are no data to lseek(): those that a client has touched are. */
+/* Returns the next offset with data. To lseek(), a page is data only after a client has touched
+ * it. */
 static uint64_t find_memory(int fd, uint64_t from)
 {
         const off_t at = lseek(fd, (off_t)from, SEEK_DATA);
@@ -55,7 +56,8 @@ static uint64_t find_memory(int fd, uint64_t from)
         return at < 0 ? UINT64_MAX : (uint64_t)at;
 }
 
-/* The kernel would end a process of this cgroup before fallocate() failed. */
+/* Looks for room first, because the kernel would end a process of this cgroup before fallocate()
+ * failed. */
 static int fill(int fd, const struct order *o)
 {
         struct host_memory m;
@@ -92,7 +94,7 @@ static bool receive_order(struct order *ret, int *ret_fd)
         return n == (ssize_t)sizeof(*ret) && descriptors_take(&h, 1, ret_fd) == 1;
 }
 
-/* The first that the kernel ends if the daemon's cgroup has no memory left. */
+/* Makes this process the first that the kernel ends if the daemon's cgroup has no memory left. */
 static void offer_to_die(void)
 {
         _cleanup_fclose_ FILE *f = fopen("/proc/self/oom_score_adj", "we");

@@ -1,9 +1,10 @@
 /* filler.h: the process that puts memory into host pools and takes it out again.
  *
- * Both take a second for some GiB, for which the daemon's loop may not stand still. A process, not
- * a thread: if the daemon's cgroup has no memory left, the kernel ends this process and not the
- * daemon. Memory is charged to the cgroup of the process that puts it there, so it is the daemon's.
- * One order at a time. The daemon's loop owns the filler and never waits for it. */
+ * Both take a second for some GiB, and the daemon's loop must not stand still so long. It is a
+ * process, not a thread: if the daemon's cgroup has no memory left, the kernel ends this process
+ * and not the daemon. Memory is charged to the cgroup of the process that puts it there, so the
+ * daemon's cgroup pays for it. The process carries out one order at a time. The daemon's loop owns
+ * the filler and never waits for it. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,7 +22,8 @@ enum filler_order {
 };
 
 /* Called from the loop. result: 0 or -errno; -ENOMEM: there is no room for it, or the process has
- * died. next: after FILLER_PUNCH, where more memory is behind these bytes; UINT64_MAX: nowhere. */
+ * died. next: after FILLER_PUNCH, the offset of the next memory after these bytes; UINT64_MAX:
+ * there is none. */
 typedef void (*filler_told)(void *userdata, int result, uint64_t next);
 
 /* 0 or -errno. */
@@ -30,8 +32,8 @@ void filler_free(struct filler *f); /* NULL is a no-op */
 
 /* True while an order is carried out. */
 bool filler_is_busy(const struct filler *f);
-/* Gives an order, if there is none. The descriptor stays the caller's. 0: the callback will get the
- * result; or -errno: it will not. */
+/* Gives an order, unless one is being carried out. The descriptor stays the caller's. 0: the
+ * callback will get the result; or -errno: it will not. */
 int filler_order(struct filler *f, enum filler_order order, int fd, uint64_t offset,
                  uint64_t bytes);
 /* Handles the end of a child of the daemon. False: the child was not the filler's. */

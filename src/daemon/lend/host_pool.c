@@ -59,9 +59,9 @@ static uint64_t held(const struct host_pool *p)
         return p->kept + (fstat(p->fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0);
 }
 
-/* A pod, a job, a container or a user. A user can make as many pid namespaces as he likes, but only
- * in a user namespace of his own; root of a container can take any uid, but makes no further
- * container. */
+/* True if both are of one pod, job, container or user. A user's new pid namespaces make no new
+ * tenants: they need a user namespace, and peer_own_container() leaves these out. New uids in a
+ * container make none either, because there the container counts. */
 static bool same_tenant(const struct host_pool *a, const struct host_pool *b)
 {
         if (a->peer.tenant.kind != TENANT_NONE || b->peer.tenant.kind != TENANT_NONE)
@@ -93,7 +93,8 @@ static uint64_t held_by_tenant(const struct server *s, const struct host_pool *o
         return sum;
 }
 
-/* What all pools may grow by: like evicted memory, they come out of the daemon's budget. */
+/* Returns by how much all pools together may grow. Like evicted memory, they come out of the
+ * daemon's budget. */
 static uint64_t left_of_all(const struct server *s)
 {
         return sub_sat(s->host_budget_bytes, s->host_mapped + host_pools_held(s));
@@ -115,9 +116,9 @@ static uint64_t stuck(const struct server *s, const struct host_pool *p)
         return sum ? MIN(sum, held(p)) : 0;
 }
 
-/* The frozen program may wait for what another one of the tenant cannot evict without that memory:
- * then both would wait for ever. So it does not count, but for a program that says so falsely, no
- * more than the bound again. */
+/* Returns by how much the tenant's pools may grow. Memory that frozen programs cannot give back
+ * does not count: such a program may wait for one that needs pool memory to evict. At most the
+ * bound is left out, because a program may say falsely that it is frozen. */
 static uint64_t left_of_tenant(const struct server *s, const struct host_pool *of)
 {
         const uint64_t bound = s->config->host_pool_bytes;
@@ -149,7 +150,7 @@ bool host_pool_helps(const struct client *other, const struct client *c, enum ho
 
 /* ---- messages ---- */
 
-/* with_fd: the process does not have this memfd yet, or may not. */
+/* with_fd: the process may not have this memfd yet. */
 static void tell_pool(struct host_pool *p, bool with_fd)
 {
         struct client *c = p->client;
@@ -214,8 +215,8 @@ static void begin_fill(struct server *s, struct host_pool *p)
         all->bytes = bytes;
 }
 
-/* Takes all memory away first: another process may have inherited the memfd, and what it holds must
- * not be the daemon's. */
+/* Takes all memory away first: another process may have inherited the memfd, and its memory would
+ * stay charged to the daemon. */
 static void begin_end(struct server *s, struct host_pool *p)
 {
         struct host_pools *all = s->host_pools;
@@ -230,7 +231,7 @@ static void begin_end(struct server *s, struct host_pool *p)
         unlink_pool(s, p);
 }
 
-/* When the filler last worked for the tenant. */
+/* Returns when the filler last worked for the tenant. */
 static uint64_t served_ns(const struct server *s, const struct host_pool *of)
 {
         uint64_t last = 0;
@@ -241,8 +242,8 @@ static uint64_t served_ns(const struct server *s, const struct host_pool *of)
         return last;
 }
 
-/* Of the tenants that wait, the one that was served longest ago comes next, and of its processes
- * the one that was. */
+/* Returns the pool to fill next: that of the tenant served longest ago, and within this tenant that
+ * of the process served longest ago. */
 static struct host_pool *next_waiting(const struct server *s)
 {
         struct host_pool *best = NULL;
@@ -296,7 +297,7 @@ static void on_result(void *userdata, int result, uint64_t next)
 
         s->host_pools->at_work = NULL;
         if (p && !s->host_pools->fills) {
-                /* Memory below `filled` may be there without being data (filler.c). */
+                /* Below `filled` there may be memory that lseek() does not find (filler.c). */
                 p->at = p->at + PUNCH < p->filled ? p->at + PUNCH : result < 0 ? UINT64_MAX : next;
         } else if (p && result < 0) {
                 refuse(p);
@@ -323,7 +324,7 @@ static int make_memfd(int *ret_fd)
         _cleanup_close_ int fd = -EBADF;
         struct rlimit size;
 
-        /* A file beyond this limit would be the daemon's end (SIGXFSZ). */
+        /* A file that grows beyond this limit would end the daemon (SIGXFSZ). */
         if (getrlimit(RLIMIT_FSIZE, &size) < 0 || size.rlim_cur != RLIM_INFINITY)
                 return -EFBIG;
         fd = memfd_create("sublet-host-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -483,7 +484,7 @@ int host_pools_new(struct server *s)
         return 0;
 }
 
-/* Processes that live keep what they have. */
+/* Living processes keep their memfds. */
 void host_pools_free(struct server *s)
 {
         if (!s->host_pools)

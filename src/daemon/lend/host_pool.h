@@ -1,12 +1,12 @@
 /* host_pool.h: host memory of the daemon that programs are evicted to, so that it does not count
  * against the limits of their containers.
  *
- * A process gets one memfd, of nearly endless size. The daemon puts memory behind its offsets, in
- * the order of the offsets and each once, when the process asks for it; so the memory is charged to
- * the daemon's cgroup. The process takes the memory away where it needs it no longer, and never
- * uses these offsets again. No two processes share a memfd, so nobody sees another's bytes. What
- * counts is what the memfds really hold, whatever clients say. A pool lives until its process has
- * ended, even without a connection. For the loop's thread. */
+ * A process gets one memfd, of nearly endless size. When the process asks for it, the daemon puts
+ * memory behind its offsets, from the lowest on and once for each. So the memory is charged to the
+ * daemon's cgroup. The process frees memory that it needs no longer, and never uses those offsets
+ * again. No two processes share a memfd, so nobody sees another's bytes. Only what the memfds
+ * really hold counts, whatever clients say. A pool lives until its process has ended, even without
+ * a connection. For the loop's thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,13 +26,14 @@ struct server;
 int host_pools_new(struct server *s);
 void host_pools_free(struct server *s);
 
-/* The client has attached a GPU: gives it the pool of its process, or a new one. */
+/* Call it when the client has attached a GPU: gives it the pool of its process, or a new one. */
 void host_pool_attached(struct client *c);
 /* Handles FILL. 0, or -EINVAL. */
 int host_pool_fill(struct client *c, const struct wire_message *m);
-/* The client's record ends. If its process has ended, its pool's memory is given back. */
+/* Call it when the client's record ends. If its process has ended, its pool's memory is given
+ * back. */
 void host_pool_left(struct client *c);
-/* The setting has changed. */
+/* Call it when the setting host_pool has changed. */
 void host_pool_changed(struct server *s);
 /* Handles the end of a child of the daemon. False: the child was not one of the pools'. */
 bool host_pools_reaped(struct server *s, pid_t pid);
@@ -47,8 +48,8 @@ enum host_pool_lack {
         HOST_POOL_LACKS_OF_TENANT,
         HOST_POOL_LACKS_OF_ALL,
 };
-/* Looks at every pool: once for a message, not once for each client. */
+/* Looks at every pool, so call it once for a message, not once for each client. */
 enum host_pool_lack host_pool_lack(const struct client *c, uint64_t bytes);
-/* True if host memory that `other` gives back may help c, which lacks it in this way. A client
- * without memory of its pool looks itself whether the host is short. */
+/* True if host memory that `other` gives back may help c, which lacks it in this way. Also true for
+ * an `other` without memory of a pool: it looks itself whether the host is short of memory. */
 bool host_pool_helps(const struct client *other, const struct client *c, enum host_pool_lack lack);

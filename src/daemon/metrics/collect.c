@@ -30,7 +30,8 @@ static struct labels gpu_labels(const struct server *s, unsigned gpu)
         return l;
 }
 
-/* The labels by which clusters join metrics. Without a name in conf.d the uid stands for it. */
+/* Adds the labels by which clusters join metrics. A pod without a name in conf.d appears with its
+ * uid. */
 static void add_tenant(struct labels *l, const struct client *c)
 {
         const struct classes *classes = &c->server->config->classes;
@@ -43,7 +44,7 @@ static void add_tenant(struct labels *l, const struct client *c)
         labels_add(l, "slurm_job", t.kind == TENANT_JOB ? t.id : "");
 }
 
-/* What a person needs to recognise the program; for those who may know it. */
+/* Adds what a person needs to recognise the program; only for those who may know it. */
 static void add_names(struct labels *l, const struct client *c)
 {
         add_number(l, "uid", c->peer.uid);

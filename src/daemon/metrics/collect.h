@@ -7,6 +7,6 @@
 
 struct server;
 
-/* Returns all samples, or NULL if there is no memory. names: also what tells about users and their
- * programs, as `sublet status` shows it to the owner. */
+/* Returns all samples, or NULL if there is no memory. names: include what tells about users and
+ * their programs, as `sublet status` shows it to the owner. */
 struct exposition *collect(struct server *s, bool names);

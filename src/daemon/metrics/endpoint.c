@@ -26,7 +26,7 @@
 #define TIMEOUT_S       10u     /* without a byte in either direction */
 #define MEMORY_MAX      16384ul /* of a connection: its request must fit */
 #define FRESH_NS        (NSEC_PER_SEC / 2)
-#define FRESH_PER_COST  20u /* an answer is fresh for so many times as long as it took to make */
+#define FRESH_PER_COST  20u /* an answer stays fresh so many times as long as making it took */
 
 struct connection {
         int fd; /* MHD's */
@@ -146,7 +146,7 @@ static void read_from(struct MHD_Connection *c, struct sockaddr_storage *ret)
                 memcpy(ret, from, sizeof(struct sockaddr_in6));
 }
 
-/* All that connect to a UNIX socket are one. */
+/* All peers at a UNIX socket count as one address. */
 static bool same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
         if (a->ss_family != b->ss_family)

@@ -296,7 +296,8 @@ static int quality(const char *item, size_t n)
         return 1000;
 }
 
-/* OpenMetrics only for those who name it: people who look get the older, simpler format. */
+/* Chooses OpenMetrics only for readers that name it: people who look get the older, simpler
+ * format. */
 enum exposition_format exposition_negotiate(const char *accept)
 {
         static const char open[] = "application/openmetrics-text", text[] = "text/plain";

@@ -41,7 +41,8 @@ struct exposition;
 struct exposition *exposition_new(void);
 void exposition_free(struct exposition *e); /* NULL is a no-op */
 
-/* Add a sample. labels: may be empty. Values of seconds are nanoseconds. */
+/* Add a sample. labels: may be empty. Figures that are shown in seconds are given in
+ * nanoseconds. */
 void exposition_add(struct exposition *e, enum metric m, const struct labels *l, uint64_t value);
 void exposition_add_signed(struct exposition *e, enum metric m, const struct labels *l, int value);
 /* The same with one more label. */

@@ -61,8 +61,9 @@ static struct tally_class *class_of(struct tally *t, uint32_t number)
         return &list[t->n_classes++];
 }
 
-/* Returns by how much a figure has grown since it was counted, at most so much; the rest counts
- * later. The greatest figure stays noted, so that one that falls and rises again counts once. */
+/* Returns by how much a figure has grown since it was counted, but at most `most`; the rest counts
+ * later. The greatest figure stays noted, so that a figure that falls and rises again counts
+ * once. */
 static uint64_t grown_at_most(uint64_t most, uint64_t now, uint64_t *counted)
 {
         const uint64_t by = MIN(most, sub_sat(now, *counted));
@@ -94,7 +95,7 @@ void tally_settle(struct client *c)
         struct sched_client_view v;
         const uint64_t now = clock_now_ns();
         struct tally_totals own;
-        uint64_t most; /* bytes are the client's word, and no bus moves more */
+        uint64_t most; /* the client may report any figure, but no bus moves more */
 
         if (!c->id || sched_client_view(s->sched, c->id, now, &v) < 0)
                 return;

@@ -51,11 +51,12 @@ void tally_keep_classes(struct server *s);
 
 /* ---- what happens to a client; none of these changes anything but the tally ---- */
 
-/* The first USAGE of a connection: what the process moved before does not count. */
+/* Call it for each USAGE: what the process moved before the first one of a connection does not
+ * count. */
 void tally_usage(struct client *c, unsigned gpu, uint64_t moved_out, uint64_t moved_in);
 void tally_granted(struct client *c);
-/* Before the scheduler knows that the client has drained. */
+/* Call it before the scheduler learns that the client has drained. */
 void tally_drained(struct client *c, uint64_t lease);
 void tally_refused(struct client *c, unsigned ordinal);
-/* The client has ended. */
+/* Call it when the client has ended. */
 void tally_ended(struct client *c);

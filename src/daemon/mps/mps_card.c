@@ -10,8 +10,8 @@
 #include "daemon/state/client.h"
 #include "mps/mps.h"
 
-/* Returns the card with NVML's number; NULL: NVML lists none, or has never described it. The table
- * knows it also while NVML is late. */
+/* Returns the card with this number of NVML's; NULL: NVML lists no such card, or has never
+ * described it. The table of cards knows the card even while NVML is late. */
 static const struct gpu *numbered(const struct server *s, uint64_t number)
 {
         for (unsigned i = 0; i < s->gpus.n; i++) {

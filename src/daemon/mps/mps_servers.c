@@ -68,11 +68,11 @@ struct mps_place {
         unsigned n_groups;
         uint64_t tenant;
         char gpu[UUID_PART + 1];
-        char uuid[UUID_TEXT];    /* empty: it was found, and no program has asked since */
+        char uuid[UUID_TEXT]; /* empty: an earlier daemon left it, and no program has asked since */
         char name[NAME_MAX_LEN]; /* below the daemon's directory */
         char dir[MPS_DIR_MAX];
         enum state state;
-        pid_t child; /* that we have started; 0: none, or it has ended */
+        pid_t child; /* the control daemon that we have started; 0: none, or it has ended */
         int pidfd;   /* of the control daemon; -EBADF: not known */
         uint64_t since_ns, idle_ns;
         const char *why; /* FAILED */
@@ -83,7 +83,8 @@ struct mps_place {
         } members[MPS_CLIENTS_MAX];
         unsigned n_members;
 
-        /* The order that is being given. It has ended when its process has, and its answer. */
+        /* The order that is being given. It has ended when its process has ended and its answer was
+         * read. */
         pid_t order_pid; /* 0: none, or it has ended */
         int order_fd;    /* -EBADF: the answer is read, or there is none */
         uint64_t order_ns;
@@ -92,7 +93,7 @@ struct mps_place {
         char answer[MPS_ANSWER_MAX];
         size_t answered;
         struct mps_usage usage;
-        unsigned unknown; /* how often in a row it has not said whether it is used */
+        unsigned unknown; /* failures in a row to learn whether it is used */
 };
 
 struct mps_servers {
@@ -130,7 +131,7 @@ static void enter(struct mps_place *p, enum state state)
         p->idle_ns = p->since_ns;
 }
 
-/* After each change: sets the timer, and the count for the metrics. */
+/* Call it after each change: sets the timer, and the count for the metrics. */
 static void arm(struct mps_servers *all)
 {
         bool soon = false;
@@ -161,8 +162,8 @@ static void drop_ended(struct mps_place *p)
         }
 }
 
-/* False: there is no room. A program whose end cannot be seen is not counted; the control daemon
- * itself is asked before it is ended. */
+/* False: the place has no room for the program. A program whose end cannot be seen is not counted:
+ * the control daemon is asked for its programs before its end. */
 static bool add_member(struct mps_place *p, const struct client *c)
 {
         int fd;
@@ -270,7 +271,7 @@ static bool order(struct mps_place *p, const char *text)
 
 /* ---- a life ---- */
 
-/* Also a child that is not MPS yet, and so cannot be found. */
+/* Kills all processes of the place, even a child that is not MPS yet and so cannot be found. */
 static void kill_all(const struct mps_place *p)
 {
         if (p->child > 0)
@@ -319,7 +320,7 @@ static void become_ready(struct mps_place *p)
         answer_all(p, NULL);
 }
 
-/* Nothing of it is left, or what is left may be killed: no program uses it. */
+/* Removes the place's directory and its last processes, which no program uses. */
 static void clean_up(struct mps_place *p)
 {
         end_order(p);
@@ -334,7 +335,7 @@ static bool has_ended(const struct mps_place *p)
         return p->pidfd >= 0 ? peer_ended(p->pidfd) : mps_find(p->dir, p->uid) == 0;
 }
 
-/* It stays as it is: programs may use it. */
+/* Keeps the control daemon, because programs may use it. */
 static void stay(struct mps_place *p)
 {
         enter(p, READY);
@@ -344,7 +345,7 @@ static void stay(struct mps_place *p)
                             (unsigned)p->uid, p->dir);
 }
 
-/* What its own lists say counts, because a program may have come without asking us. */
+/* The control daemon's own lists decide, because a program may have come without asking us. */
 static void answered(struct mps_place *p)
 {
         const struct mps_options o = options_of(p);
@@ -383,7 +384,7 @@ static void tick_ready(struct mps_place *p, uint64_t now)
                 stay(p);
 }
 
-/* True if it was found at the start: its programs may still come back. */
+/* True if an earlier daemon left the place: its programs may still come back. */
 static bool may_be_used(const struct mps_place *p, uint64_t now)
 {
         return !p->uuid[0] && sub_sat(now, p->since_ns) < RETURNS_NS &&
@@ -545,7 +546,7 @@ static struct mps_place *add_place(struct mps_servers *all, uid_t uid, uint64_t 
         return p;
 }
 
-/* The groups of the program that asks first; without those that do not fit. */
+/* Takes the groups of the program that asks first; none if they are too many. */
 static void take_groups(struct mps_place *p, int fd)
 {
         socklen_t n = sizeof(p->groups);
@@ -704,7 +705,7 @@ int mps_servers_new(struct server *s)
         return 0;
 }
 
-/* At the end of the daemon, which may wait for a moment. */
+/* True if programs use the server. May wait for a moment, because the daemon ends. */
 static bool is_used(const struct mps_place *p)
 {
         const struct mps_options o = options_of(p);

@@ -22,7 +22,8 @@ void mps_servers_free(struct server *s);
 
 /* Handles JOIN. 0, or -EEXIST: it has asked already. */
 int mps_servers_join(struct client *c, const struct wire_message *m);
-/* The client takes part in MPS on this GPU, and may have asked an earlier subletd. */
+/* Call it when a client says that it takes part in MPS on this GPU: it may have asked an earlier
+ * subletd. */
 void mps_servers_seen(struct client *c, unsigned gpu);
 /* Handles the end of a child of the daemon. False: the child was none of these. */
 bool mps_servers_reaped(struct server *s, pid_t pid, int status);

@@ -61,9 +61,9 @@ static int client_read(struct client *c, struct wire_message *ret)
         return wire_decode(packet, (size_t)n, WIRE_UP, ret) < 0 ? -EBADMSG : 1;
 }
 
-/* True if the message must wait for a look: before a card is attached the daemon looks at it,
- * because a client's figures count only if NVML has none, and foreign bytes may have changed. A
- * JOIN names a card that the daemon must know. */
+/* True if the message must wait for a look. The daemon looks at a card before a client attaches it:
+ * the client's figures count only if NVML has none, and foreign bytes may have changed. A JOIN
+ * names a card that the daemon must know. */
 static bool waits_for_look(struct client *c, const struct wire_message *m)
 {
         uint64_t now = clock_now_ns();

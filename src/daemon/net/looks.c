@@ -34,7 +34,7 @@ static void drop_displaced(struct server *s)
         for (struct client *c = s->clients; c; c = c->next)
                 for (unsigned i = 0; i < s->gpus.n; i++)
                         if (s->gpus.list[i].displaced && c->accounts[i].ordinal >= 0) {
-                                client_drop(c, "its GPU is another than it said");
+                                client_drop(c, "NVML describes its GPU otherwise than it did");
                                 client_mark_gone(c);
                         }
 }

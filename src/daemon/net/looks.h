@@ -6,7 +6,7 @@
 struct nvml_look;
 struct server;
 
-/* Asks for a look, as a sample of all cards is due. */
+/* Asks for a look, because a sample of all cards is due. */
 void looks_sample(struct server *s);
 /* The same after a time without clients, in which nothing was sampled: earlier samples are useless.
  */

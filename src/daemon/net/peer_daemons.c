@@ -1,6 +1,7 @@
 /* peer_daemons.c: owns the messages between this daemon and the others on its cards. Must never
- * believe more of a message than that a program of its sender's user waits for bytes, nor for long
- * if nobody takes them, and never take a byte for it from a client that is not idle.
+ * believe more of a message than that a program of its sender's user waits for bytes, and not even
+ * that for long if nobody takes the bytes. Must never take a byte for a message from a client that
+ * is not idle.
  * Why: docs/decisions.md, "Peer daemons do not negotiate". */
 #include "daemon/net/peer_daemons.h"
 
@@ -185,7 +186,8 @@ static void begin_need(struct need *n, const struct sched_gpu_view *v, uint64_t 
 }
 
 /* True if idle clients are to give way to the need: nothing was given to it, or what was given has
- * been taken, or may still be. Half of it is enough, because other foreign memory may go. */
+ * been taken, or may still be taken in time. Taking half is enough, because other foreign memory
+ * may go meanwhile. */
 static bool is_followed(struct need *n, const struct sched_gpu_view *v, uint64_t now)
 {
         const uint64_t given = sub_sat(v->yielded, n->yielded);
@@ -225,7 +227,7 @@ static void give_way(struct server *s, unsigned gpu)
 }
 
 /* Finds the user's entry, or one for him: a user who sends many messages takes no other user's
- * place, and does not lose his rest. NULL: there is none. */
+ * entry, and keeps his own rest_ns. NULL: there is none. */
 static struct need *find_need(struct server *s, unsigned gpu, uid_t uid, uint64_t now)
 {
         struct need *unused = NULL;

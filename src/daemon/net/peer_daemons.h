@@ -5,7 +5,7 @@
  * lock another user out. So a daemon whose client waits because of foreign bytes says so
  * (docs/protocol.md, "Between daemons"), and the daemons that hear it let idle clients give way.
  * There is no answer and no promise: a hostile sender can move idle memory, and nothing else. If
- * nobody takes the room, he can do so ever less often (REST_NS). */
+ * nobody takes the bytes that became free, he can do so ever less often (REST_NS). */
 #pragma once
 
 #include <stdbool.h>

@@ -14,7 +14,8 @@ uint64_t room_left_host(struct client *c)
         return MIN(c->host + sched_host_free(c->server->sched), allowance_host(c));
 }
 
-/* Idle clients of peer daemons may give way to a request, but nobody knows before. */
+/* Does not count what idle clients of peer daemons may give to a request: nobody knows that
+ * before. */
 static bool would_grant(struct client *c, unsigned gpu, uint64_t commit)
 {
         char why[160];

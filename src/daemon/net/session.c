@@ -145,7 +145,7 @@ static void send_attached(struct client *c, unsigned gpu, unsigned ordinal)
         client_send(c, &m);
 }
 
-/* The roots of all containers have one uid, and are different users; a pod's containers are one
+/* Root has one uid in all containers, but is a different user in each. A pod's containers are one
  * tenant. */
 static bool of_one_group(const struct client *a, const struct client *b)
 {
@@ -297,7 +297,7 @@ static int on_usage(struct client *c, const struct wire_message *m)
         };
 
         /* Refuse the descriptors only; the figures of the message count. From Linux 6.16 on the
-         * kernel tells the sender itself. */
+         * kernel refuses them at the sender's end. */
         if (in->pass_bytes && !c->peer.trusted)
                 event_refuse(c, m->header.gpu, WIRE_REFUSED_PASS, m->header.sequence,
                              "descriptors are taken from the daemon's own user alone");
@@ -501,9 +501,10 @@ static void ask_to_unpin(struct client *c, unsigned gpu, uint64_t bytes)
         client_send(c, &m);
 }
 
-/* The client evicts on as soon as others have given host memory back. Only one that has to evict is
- * believed; the others look themselves whether the host is short. The pools are looked at once, and
- * only if somebody can give: many clients may repeat this message every 100 ms. */
+/* The client goes on evicting as soon as others have given host memory back. Only a client that has
+ * to evict is believed. Those that are asked look themselves whether the host is short of memory.
+ * The pools are looked at once, and only if somebody can give: many clients may repeat this message
+ * every 100 ms. */
 static int on_host_short(struct client *c, const struct wire_message *m)
 {
         struct server *s = c->server;
@@ -529,7 +530,8 @@ static int on_host_short(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* card_figures.c needs to know how many bytes in no process's name may be this client's. */
+/* card_figures.c needs to know how many bytes that NVML counts for no process may be this
+ * client's. */
 static int on_managed(struct client *c, const struct wire_message *m)
 {
         struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
@@ -639,7 +641,7 @@ bool session_waits_for_foreign(const struct client *c, const struct sched_client
         return c->request.kept || view->foreign;
 }
 
-/* Returns the foreign bytes on the client's GPUs, on the GPU where there are most. */
+/* Returns the foreign bytes on that one of the client's GPUs that has most of them. */
 static uint64_t most_foreign(const struct client *c)
 {
         uint64_t most = 0;
@@ -752,8 +754,7 @@ int session_handle(struct client *c, const struct wire_message *m)
         r = handlers[type](c, m);
         kill_point_message("handled", type);
         if (r < 0 && !c->dropped) {
-                (void)snprintf(text, sizeof(text), "%s with figures that cannot be",
-                               wire_name(type));
+                (void)snprintf(text, sizeof(text), "%s has impossible figures", wire_name(type));
                 client_refuse(c, WIRE_REFUSED_PROTOCOL, text);
         }
         pass_match(c->server);

@@ -10,7 +10,7 @@ struct wire_message;
 
 /* Handles a message. 0; -errno: the client is dropped. */
 int session_handle(struct client *c, const struct wire_message *m);
-/* Makes the requests that were kept back, or keeps them longer. */
+/* Passes on the requests that were kept back, or keeps them longer. */
 void session_resume(struct server *s);
 /* Returns the client that holds what c waits for, at the end of the chain of those that wait for
  * one another, and its view; NULL: no single client does. */

@@ -44,7 +44,7 @@
 #define VIEWERS_MAX     64 /* connections at status.sock */
 #define VIEWERS_OF_USER 4
 #define LARGE_MAX       8            /* large answers that are being written, at each socket */
-#define LARGE_NS        NSEC_PER_SEC /* a reader of one has so long before another may end it */
+#define LARGE_NS        NSEC_PER_SEC /* after so long, another may end a large answer */
 
 struct control {
         struct server *server;
@@ -58,7 +58,7 @@ struct control {
         size_t used;
         char *out; /* the line of the answer, or the bytes behind it, while they are written */
         size_t out_size, out_done;
-        void *bytes; /* what follows the line; NULL: nothing, or it is out */
+        void *bytes; /* what follows the line; NULL: nothing, or it is already in `out` */
         size_t n_bytes;
         uint64_t large_ns; /* since when an answer with such bytes is written; 0: none is */
 };
@@ -325,7 +325,8 @@ static json_t *carry_out(struct control *k, const char *line)
 
 /* ---- the connection ---- */
 
-/* A part of the answer is out. Begins with the bytes behind it, if there are any. */
+/* Call it when a part of the answer was sent: begins with the bytes that follow, if there are
+ * any. */
 static void next_part(struct control *k)
 {
         free(k->out);

@@ -60,8 +60,8 @@ static bool is_elsewhere(const struct server *s, const struct config *next)
         return strcmp(next->metrics, s->config->metrics) != 0 || (next->metrics[0] && !s->endpoint);
 }
 
-/* Puts settings in force: with everything that keeps a copy of them, or follows from them. Only the
- * mode and the address of the metrics can be refused, and then nothing has changed. */
+/* Puts settings in force, also where a copy of them is kept or something follows from them. Only
+ * the mode and the address of the metrics can be refused, and then nothing has changed. */
 static int apply(struct server *s, const struct config *next, char error[static CONFIG_ERROR_MAX])
 {
         const struct config before = s->settings;
@@ -150,7 +150,7 @@ static void log_trouble(const struct sources *sources, const char *before)
 }
 
 /* The daemon has no configuration yet. It begins again with the first one, because some keys take
- * effect only at a start. Until then, what programs wrote for their tenants waits with them. */
+ * effect only at a start. Until then, what programs wrote for their tenants waits, too. */
 static int reload_held(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX])
 {
         struct config first;

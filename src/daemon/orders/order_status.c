@@ -139,7 +139,7 @@ static void add_share(json_t *one, const struct client *c, bool held, uint64_t p
         (void)json_object_set_new(one, "billed_s", json_real(seconds(paid_ns)));
 }
 
-/* Where it runs; the names are what conf.d tells. */
+/* Adds where the client runs. The names are those that conf.d tells. */
 static void add_place(json_t *one, const struct client *c, bool known)
 {
         static const struct class_pod unknown;
@@ -304,8 +304,8 @@ static json_t *utilization(const struct server *s, const struct gpu *g)
         return percent >= 0 && percent <= 100 ? json_real(percent / 100.0) : json_null();
 }
 
-/* A paused program counts neither as running nor as waiting, whatever it has of the scheduler.
- * Returns how many there are on the GPU. */
+/* A paused program counts neither as running nor as waiting, whatever its state in the scheduler
+ * is. Returns how many paused programs the GPU has. */
 static unsigned leave_out_paused(const struct server *s, unsigned gpu, uint64_t now,
                                  struct sched_gpu_view *v)
 {

@@ -29,9 +29,9 @@ static void close_between(int first, int last)
                 (void)syscall(SYS_close_range, (unsigned)first, (unsigned)last, 0u);
 }
 
-/* The closing process: keeps the descriptors open until its parent has closed its own, then ends.
- * It closes all other descriptors first, so that a slow end keeps neither the daemon's lock nor
- * connections. They may include those of another closing process, so an alarm ends also a slow
+/* Runs in the closing process: keeps these descriptors open until the parent has closed its copies,
+ * then ends. All other descriptors are closed first, so that a slow end holds neither the daemon's
+ * lock nor its connections. Some may belong to another closing process, so an alarm ends a slow
  * close. */
 static _Noreturn void hold_and_end(int *fds, size_t n, const int go[static 2])
 {

@@ -42,7 +42,7 @@ static bool is_shortage(int error)
         return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
-/* Finds the container of a process. An error if no descriptor is free to find out. */
+/* Finds the container of a process. 0, or -errno: no descriptor is free to find out. */
 static int find_container(pid_t pid, ino_t *ret)
 {
         const ino_t ours = pid_namespace(getpid());
@@ -60,15 +60,15 @@ static int find_container(pid_t pid, ino_t *ret)
                 (void)close(fd);
                 fd = above;
         }
-        *ret = fd >= 0 ? below : 0; /* without one, it is not below ours */
+        *ret = fd >= 0 ? below : 0; /* the way up never met ours: it is not below ours */
         if (fd < 0)
                 return pid > 0 && is_shortage(errno) ? -errno : 0;
         (void)close(fd);
         return 0;
 }
 
-/* Opens a pidfd of the peer; -EBADF if the kernel or a sandbox offers none: the connection's end
- * then stands for the process's. */
+/* Opens a pidfd of the peer. *ret_pidfd is -EBADF if the kernel or a sandbox offers none: the end
+ * of the connection then counts as the end of the process. */
 static int open_peer(int fd, pid_t pid, int *ret_pidfd)
 {
         socklen_t n = sizeof(*ret_pidfd);
@@ -96,7 +96,7 @@ static bool same_pod(const struct peer *a, const struct peer *b)
         return !in_pod || tenant_same(&a->tenant, &b->tenant);
 }
 
-/* A pod's containers may each have a pid namespace. */
+/* In a pod the pid namespace does not count, because each container may have its own. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b)
 {
         if (a->uid != b->uid || !tenant_same(&a->tenant, &b->tenant))
@@ -236,8 +236,8 @@ static int read_cgroups(pid_t pid, char **ret)
         return 0;
 }
 
-/* Returns what /proc says about the daemon itself. It is read once: whoever moved the daemon later
- * could choose its pod. */
+/* Returns the daemon's own cgroups. They are read once: otherwise a user who moves the daemon to
+ * another cgroup could choose its pod. */
 static const char *own_cgroups(void)
 {
         static char *own;
@@ -257,8 +257,8 @@ int peer_look_at_self(void)
         return *own_cgroups() ? 0 : -ENOENT;
 }
 
-/* Finds the pod or the job. A process whose cgroup cannot be read is refused: root of a pod could
- * hide its pod below cgroups with long names. */
+/* Finds the pod or the job. After an error the process is refused: root of a pod could hide its pod
+ * below cgroups with long names. */
 static int find_tenant(struct peer *p)
 {
         _cleanup_free_ char *theirs = NULL;
@@ -282,9 +282,9 @@ static bool is_in_foreign_pod(const struct peer *p)
         return p->tenant.kind == TENANT_POD && !tenant_same(&p->tenant, &own);
 }
 
-/* Decides whether the peer is trusted. Without a user namespace, a uid of a container is the same
- * uid here, too. What /proc says holds for this process only if it still exists afterwards. An
- * error if no descriptor is free to find out. */
+/* Decides whether the peer is trusted. The uid does not suffice: without a user namespace, a
+ * container's uid is the same uid here. What /proc says holds only if the process still exists
+ * afterwards. 0, or -errno: no descriptor is free to find out. */
 static int find_trust(struct peer *p)
 {
         const bool entitled = p->uid == geteuid() || p->uid == 0;

@@ -21,14 +21,14 @@ struct peer {
                          a pod only if it is the daemon's own one */
 };
 
-/* Notes the daemon's own cgroups, once, which later calls go by. 0, or -ENOENT: there are none. */
+/* Reads the daemon's own cgroups, once, for later calls. 0, or -ENOENT: there are none. */
 int peer_look_at_self(void);
 /* Reads all fields, once, when the connection is accepted: later another process may have the
  * number. 0; -ESRCH: the process has ended already; -EMFILE, -ENFILE: no free descriptor;
  * -ENAMETOOLONG: its cgroup is too deep to be known; or another -errno. */
 int peer_identify(int fd, struct peer *ret);
-/* Fills in what peer_has_right() asks of a process that has not connected. Without a pidfd another
- * process may have its number afterwards, so no more than a look may follow from it. */
+/* Fills in the fields that peer_has_right() reads, for a process that has not connected. There is
+ * no pidfd, so another process may soon have its number: use the result only to show something. */
 void peer_look_at(pid_t pid, uid_t uid, struct peer *ret);
 /* Reads the path of the process's cgroup (tenant.h). 0; -ESRCH: it has ended, or cannot be seen;
  * -ENOENT: it is in none; -ENAMETOOLONG; or another -errno. */
@@ -42,15 +42,16 @@ bool peer_same_tenant(const struct peer *a, const struct peer *b);
 /* Returns the container, unless its processes are in a user namespace of their own: every user can
  * make such ones. 0: none. */
 ino_t peer_own_container(const struct peer *p);
-/* True for the same user. In different pods the same uid is another user, and root in different
- * containers, too. A person's jobs are the same user's. */
+/* True for the same user. In different pods, one uid means different users; in different
+ * containers, root does. All jobs of a person are the same user's. */
 bool peer_same_user(const struct peer *a, const struct peer *b);
 /* True if both share their limits: they are of one pod, whatever their uids are, or of one user, in
  * one job or in none. */
 bool peer_same_account(const struct peer *a, const struct peer *b);
-/* True if `by` may see the settings of the programs of `of` and order them about: all
- * if it may give orders, otherwise those of its uid that it could signal. From inside a container
- * these are the container's alone, because its root can take any uid. */
+/* True if `by` may see the settings of the programs of `of`, and give orders about them. A peer
+ * that may give orders has this right over all programs, any other over those of its uid that it
+ * could signal. In a container these are only the container's programs, because its root can take
+ * any uid. */
 bool peer_has_right(const struct peer *by, const struct peer *of);
 /* What one process may know of another's program. */
 enum peer_knowledge {
@@ -63,11 +64,11 @@ enum peer_knowledge {
 enum peer_knowledge peer_may_know(const struct peer *by, const struct peer *of, bool names);
 /* Returns what a program is called to a process that may not know its name. */
 const char *peer_stranger(const struct peer *by, const struct peer *of);
-/* True if the process is in our own pid namespace, not in one below: the kernel shows a uid of a
- * container as the same uid outside, too. */
+/* True if the process is in our own pid namespace, not in one below. The uid does not tell, because
+ * the kernel shows a container's uid unchanged outside. */
 bool peer_outside_container(pid_t pid);
 /* True if the process is in a container, or cannot be seen: in a pid namespace below ours or in
- * another user namespace. There a user has many uids. */
+ * another user namespace. In such a namespace a user can have many uids. */
 bool peer_in_container(pid_t pid);
 /* Lets the kernel accept descriptors, or refuse them at the sender's end; connections inherit this
  * from the listening socket. Kernels before Linux 6.16 cannot refuse: see hangup.h. */

@@ -38,7 +38,8 @@ int process_look(pid_t pid, struct process *ret)
         return 0;
 }
 
-/* True if the cgroup, or one above it, is frozen: cgroup.events(5) tells both. */
+/* True if the cgroup, or one above it, is frozen: the file cgroup.events (cgroups(7)) covers
+ * both. */
 static bool is_cgroup_frozen(const struct peer *p)
 {
         static char group[PEER_CGROUP_MAX], path[PEER_CGROUP_MAX + 64];

@@ -11,7 +11,7 @@
 
 struct process {
         uid_t uid;
-        char name[PROCESS_NAME_MAX]; /* of its file, as the kernel keeps it: 15 bytes; clean */
+        char name[PROCESS_NAME_MAX]; /* of its file, cut by the kernel to 15 bytes; clean */
         enum stop stop;
 };
 

@@ -16,7 +16,7 @@
 #define EARNED_PER   4
 #define CREDIT_MAX   ((int64_t)(NSEC_PER_SEC / 20))
 #define NOTE_NS      NSEC_PER_MSEC
-#define NOTES_NS     NSEC_PER_SEC /* so many may come at once */
+#define NOTES_NS     NSEC_PER_SEC /* records worth this much time may come at once */
 #define FORGOTTEN_NS (2 * EARNED_PER * (uint64_t)CREDIT_MAX)
 
 struct user {

@@ -1,6 +1,6 @@
 /* users.h: what one user's clients may use of the daemon together: connections, records of
  * processes, and the loop's time. A pod is one user, whatever the uids of its processes are; a
- * person is one in each job. Used by the loop's thread. */
+ * person is a different user in each job. Used by the loop's thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@ struct users;
 struct user;
 
 /* The user's clients whose messages wait to be read (read_turns.c): those that have attached no GPU
- * yet, and the others. A message of each list is read in turn, so that a newcomer waits for few. */
+ * yet, and the others. The lists take turns, a message each, so that a newcomer waits for few. */
 struct user_queue {
         struct user *user;
         struct user_queue *next;
@@ -52,6 +52,6 @@ bool users_note(struct user *user, unsigned n, uint64_t now_ns);
 void users_charge(struct user *user, uint64_t spent_ns, uint64_t now_ns);
 /* Charges this user, who need not have a connection, for the time since began_ns. */
 void users_charge_since(struct users *u, struct users_key key, uint64_t began_ns, uint64_t now_ns);
-/* Returns the time earned and not spent; below 0: the user has used more than the share lately. */
+/* Returns the time earned and not spent; below 0: the user has used more than its share lately. */
 int64_t users_credit(struct user *user, uint64_t now_ns);
 struct user_queue *users_queue(struct user *user);

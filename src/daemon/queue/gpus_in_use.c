@@ -86,7 +86,8 @@ bool submit_has_program(const struct peer *peer, pid_t named)
         return found && !peer_ended(peer->pidfd); /* another process may have its number */
 }
 
-/* `sublet submit` adopts orphans among its descendants, so a job's programs always lead to it. */
+/* `sublet submit` adopts orphans among its descendants, so the parents of a job's programs always
+ * lead to it. */
 static uint32_t find_job(const struct submits *all, const struct client *c)
 {
         pid_t pid = c->peer.pid;

@@ -31,7 +31,7 @@
 #define WAIT_NS     NSEC_PER_SEC       /* pause before the next try, doubled each time */
 #define WAIT_MAX_NS (64 * NSEC_PER_SEC)
 #define ANSWER_MAX  (1u << 20)
-#define OUT_MAX     (128u << 20) /* bytes that it has not read: the files of a full queue, twice */
+#define OUT_MAX     (128u << 20) /* bytes not read by the helper: a full queue's files, twice */
 #define ASKED_MAX   128u         /* waiting jobs of a question: the first ones */
 #define NOBODY      65534
 #define PROGRAM     "sublet-pairing"
@@ -55,7 +55,8 @@ struct matcher {
 
 /* ---- the process ---- */
 
-/* Beside this program in a build tree; in an installation where sublet's other parts are. */
+/* Finds the helper: in a build tree beside this program, in an installation beside sublet's other
+ * parts. */
 static int find_program(char ret[static PATH_MAX])
 {
         static const char *const places[] = {SUBLET_FROM_BIN_TO_PRIVATE "/" PROGRAM, PROGRAM};
@@ -74,10 +75,9 @@ static int find_program(char ret[static PATH_MAX])
         return -ENOENT;
 }
 
-/* The helper reads files of all users, so root's has no rights of its own: it is nobody, or, where
- * the service may not change its user, root without capabilities. With NO_NEW_PRIVS exec gives none
- * back.
- */
+/* The helper reads files of all users, so the helper of a daemon of root gives its rights up. It
+ * becomes nobody, or, if the service may not change its user, root without capabilities. With
+ * NO_NEW_PRIVS, exec gives no rights back. */
 static void drop_rights(void)
 {
         struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -137,7 +137,7 @@ static void drop_process(struct matcher *m)
         m->asked = false;
 }
 
-/* The helper has failed: tries again after a pause. */
+/* Ends a helper that has failed. It is started again after a pause. */
 static void fail_helper(struct matcher *m, const char *why)
 {
         const bool asked = m->asked;
@@ -210,7 +210,7 @@ static void flush(struct matcher *m)
                 if (n < 0 && (errno == EAGAIN || errno == EINTR))
                         break;
                 if (n < 0)
-                        return; /* the end of the connection is read, too */
+                        return; /* on_io() sees the end of the connection, too */
                 m->out_done += (size_t)n;
         }
         if (m->out_done == m->out_size) {
@@ -225,7 +225,7 @@ static bool put(struct matcher *m, const char *bytes, size_t n)
 {
         char *bigger;
 
-        /* Jobs may come and go faster than it reads. */
+        /* Jobs may come and go faster than the helper reads. */
         if (m->out_size - m->out_done + n > OUT_MAX)
                 return false;
         if (m->out_done > m->out_size / 2) {

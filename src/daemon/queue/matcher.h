@@ -1,9 +1,10 @@
 /* matcher.h: the helper process that proposes pairs: sublet-pairing serve (its messages stand in
  * src/pairing/command_serve.c).
  *
- * A process, so that the daemon links no C++, reads no job file, and goes on if the model's library
- * crashes. It is started when a job with a file comes, and ended when the last one leaves. It never
- * holds up the loop: a question without an answer for 2 s is given up, and the process replaced. */
+ * It is a process, so that the daemon links no C++, reads no job file, and goes on if the model's
+ * library crashes. It is started when a job with a file comes, and ended when the last one leaves.
+ * It never holds up the loop: a question without an answer for 2 s is given up, and the process
+ * replaced. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,13 +32,14 @@ struct matcher_calls {
 int matcher_new(sd_event *event, const struct matcher_calls *calls, struct matcher **ret);
 void matcher_free(struct matcher *m); /* NULL is a no-op */
 
-/* False: there is no helper now. gpu: the name of this machine's cards, or "". */
+/* Passes a job's file to the helper. gpu: the name of this machine's cards, or "". False: there is
+ * no helper now. */
 bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, const char *gpu);
 void matcher_forget(struct matcher *m, uint32_t id);
 /* Asks which jobs go together; offers() gets the answer. capacity_bytes: of the smallest GPU; 0: as
- * the job files say. False: there is no helper now. A question is not asked twice at a time. */
+ * the job files say. False: there is no helper now. While a question is open, no other is asked. */
 bool matcher_ask(struct matcher *m, const struct queue *q, double capacity_bytes);
-/* No job has a file any more: ends the process. */
+/* Call it when no job has a file any more: ends the process. */
 void matcher_rest(struct matcher *m);
 /* Handles the end of a child of the daemon. False: the child was not the helper. */
 bool matcher_reaped(struct matcher *m, pid_t pid);

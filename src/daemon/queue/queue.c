@@ -1,5 +1,5 @@
 /* queue.c: owns the jobs that were submitted and the choice of those that start. Must never start a
- * job twice, nor beside one whose bound is not kept by prediction.
+ * job twice, nor make a pair in which a job is predicted to miss its bound.
  * Why: docs/decisions.md, "A submitted job that starts alone runs outside of MPS". */
 #include "daemon/queue/queue.h"
 
@@ -363,9 +363,8 @@ void queue_observe(struct queue *q, uint32_t id, double progress, uint64_t now_n
 
 /* ---- starting ---- */
 
-/* Closes a GPU for newcomers for each old job: the one whose only job began first, or else a
- * pair's.
- */
+/* Closes a GPU for newcomers, for this old job: the one with fewest jobs, and of equal ones the one
+ * where a job started longest ago. */
 static void reserve(struct queue *q, struct queue_job *j)
 {
         unsigned best_jobs = 3;

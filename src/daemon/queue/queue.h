@@ -3,16 +3,15 @@
  * A pure state machine: no descriptor, no clock, no allocation after queue_new(). The caller passes
  * the time in and performs what comes out. Not thread-safe: the daemon's loop owns it.
  *
- * The rules. A job waits until a GPU is free for it, or until a job that runs alone may have it
- * beside itself. A pair is made only if both jobs are predicted to keep their bounds, and such
- * pairs come from outside (queue_offer, of sublet-pairing); the queue checks each one again. Jobs
- * do not move between GPUs, so pairs that run stay as they are. A program cannot enter or leave
- * MPS, nor its half of the SMs there, while it runs. So a job that starts alone has the whole card,
- * outside of MPS, unless its owner allows no other way. A job that has waited for
- * QUEUE_OLD_NS keeps one GPU closed for newcomers, and gets it alone. What is observed corrects
- * what was predicted: of each two jobs, and of each job, the queue keeps the mean of observed /
- * predicted. A pair that misses a bound for QUEUE_BELOW_NS goes over to turns; if turns are worse,
- * it goes back.
+ * The rules. A job waits until a GPU is free for it, or until it may join a job that runs alone. A
+ * pair is made only if both jobs are predicted to keep their bounds. sublet-pairing proposes such
+ * pairs (queue_offer); the queue checks each one again. Jobs do not move between GPUs, so pairs
+ * that run stay as they are. A program cannot enter or leave MPS, nor its half of the SMs there,
+ * while it runs. So a job that starts alone has the whole card, outside of MPS, unless its owner
+ * allows it no other way than MPS. A job that has waited for QUEUE_OLD_NS keeps one GPU closed for
+ * newcomers, and gets it alone. What is observed corrects what was predicted: of each two jobs, and
+ * of each job, the queue keeps the mean of observed / predicted. A pair that misses a bound for
+ * QUEUE_BELOW_NS goes over to turns; if turns are worse, it goes back.
  *
  * Times are CLOCK_MONOTONIC nanoseconds. */
 #pragma once
@@ -54,8 +53,8 @@ struct queue_job {
         int gpu;                    /* -1 while it waits */
         int reserved;               /* the GPU that it keeps closed, -1: none */
         bool shared;                /* it has half of the SMs, under MPS, for as long as it runs */
-        /* Progress that the model predicts. 1: the job has the whole card. NAN: not known, alone in
-         * its half, or after a restart. */
+        /* Progress that the model predicts. 1: the job has the whole card. NAN: not known, as alone
+         * in half of the SMs, or after a restart of the daemon. */
         double model;
         double predicted; /* the same, corrected by queue_ratio() */
         double observed;  /* smoothed; NAN: not known */
@@ -84,20 +83,21 @@ struct queue *queue_new(void);
 void queue_free(struct queue *q); /* NULL is a no-op */
 
 void queue_gpu_set(struct queue *q, unsigned gpu, bool present, bool taken);
-/* Host memory that pairs past memory may take together. */
+/* Sets how much host memory all pairs that exceed their cards may take together. */
 void queue_host_set(struct queue *q, double bytes);
 
-/* A job comes, and waits. 0; -EUSERS: its user has too many; -ENOSPC: there are too many in all. */
+/* Adds a job, which waits. 0; -EUSERS: its user has too many; -ENOSPC: there are too many in
+ * all. */
 int queue_come(struct queue *q, const struct queue_wish *wish, uint64_t now_ns, uint32_t *ret_id);
-/* A job comes that an earlier daemon has started. -ENODEV: its GPU is not here; -EBUSY: two jobs
+/* Adds a job that an earlier daemon has started. -ENODEV: its GPU is not here; -EBUSY: two jobs
  * have it already. */
 int queue_return(struct queue *q, const struct queue_wish *wish, unsigned gpu, enum way way,
                  uint64_t now_ns, uint32_t *ret_id);
-/* It has ended, or given up. */
+/* Removes a job that has ended or given up. */
 void queue_leave(struct queue *q, uint32_t id);
-/* Its job file turned out to be none, so it runs alone. */
+/* Notes that the job's file cannot be used, so that it runs alone. */
 void queue_unmeasured(struct queue *q, uint32_t id);
-/* Its progress now: its rate over its rate alone. */
+/* Notes the job's progress now: its rate over its rate alone. */
 void queue_observe(struct queue *q, uint32_t id, double progress, uint64_t now_ns);
 
 /* A pair that sublet-pairing proposes; a waits, b waits or runs alone. */
@@ -131,10 +131,11 @@ unsigned queue_tick(struct queue *q, uint64_t now_ns, struct queue_turn ret[QUEU
 /* True if the jobs of this GPU are to run in turns now. */
 bool queue_takes_turns(const struct queue *q, unsigned gpu);
 
-/* Observed / predicted of a beside b: of the two, or else of a beside anything, or else 1. */
+/* Returns observed / predicted of a beside b; if that is not known, of a beside any job; or else
+ * 1. */
 double queue_ratio(const struct queue *q, const struct queue_job *a, const struct queue_job *b,
                    enum way way);
-/* What is remembered: row i below QUEUE_KNOWN. False: the row is free. */
+/* Reads row i, below QUEUE_KNOWN, of the remembered ratios. False: the row is free. */
 struct queue_ratio_row {
         uint64_t job, beside; /* queue_key(); beside 0: any */
         enum way way;
@@ -142,10 +143,10 @@ struct queue_ratio_row {
 };
 bool queue_known(const struct queue *q, unsigned i, struct queue_ratio_row *ret);
 uint64_t queue_key(const struct queue_job *j);
-/* Ways in which this job can get a partner now. A job that runs in its half of the SMs can only be
- * shared, because the model predicts the other ways for a job that may use all SMs. */
+/* Returns the ways in which this job can get a partner now. A job that runs in its half of the SMs
+ * can only be shared, because the model predicts the other ways for a job that may use all SMs. */
 unsigned queue_ways(const struct queue_job *job);
-/* Ways in which both could run beside each other. */
+/* Returns the ways in which both could run beside each other. */
 unsigned queue_common_ways(const struct queue_job *a, const struct queue_job *b);
 /* True if a newcomer may join the job: it runs alone on a GPU that nobody keeps closed. */
 bool queue_is_open(const struct queue *q, const struct queue_job *job);
@@ -156,7 +157,7 @@ const struct queue_job *queue_find(const struct queue *q, uint32_t id);
 /* Iterates in the order of arrival: NULL first, then the previous result. NULL at the end. */
 const struct queue_job *queue_next(const struct queue *q, const struct queue_job *after);
 const struct queue_gpu *queue_gpu(const struct queue *q, unsigned gpu);
-/* The place among those that wait, from 1. */
+/* Returns the job's place among those that wait, from 1. */
 unsigned queue_place(const struct queue *q, const struct queue_job *job);
 
 /* Checks the invariants, for tests. NULL, or a sentence that names the broken one. */

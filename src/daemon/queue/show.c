@@ -37,7 +37,7 @@ static uint32_t partner_of(const struct submits *all, const struct queue_job *j)
         return g ? (g->jobs[0] == j->id ? g->jobs[1] : g->jobs[0]) : 0;
 }
 
-/* In which way the jobs of a GPU run now. */
+/* Returns the way in which the jobs of a GPU run now. */
 static enum way way_on(const struct submits *all, unsigned gpu)
 {
         return queue_takes_turns(all->queue, gpu) ? WAY_TURNS : queue_gpu(all->queue, gpu)->way;

@@ -23,14 +23,14 @@ struct submission {
         struct peer peer; /* without a pidfd */
         int fd;
         sd_event_source *io;
-        bool dead; /* marked: the settling frees it */
+        bool dead; /* marked: submit_settle() frees it */
 
         struct queue_wish wish;
         int returns_to; /* the GPU on which an earlier daemon has started it; -1: it is new */
         enum way returns_way;
         char *file; /* its job file; NULL: none */
         size_t file_size, file_got;
-        unsigned file_s; /* how long the daemon has waited for it */
+        unsigned file_s; /* seconds for which the daemon has waited for the file */
         uint32_t id;     /* in the queue; 0: its file has not come yet */
 
         char line[SUBMIT_LINE_MAX];
@@ -39,7 +39,7 @@ struct submission {
         uint64_t lines_ns;
         char *out; /* what is still to be written */
         size_t out_size;
-        char said[SUBMIT_SAID_MAX]; /* what it was told last of why it waits */
+        char said[SUBMIT_SAID_MAX]; /* the last reason to wait that it was told */
 };
 
 struct submits {
@@ -68,7 +68,8 @@ const char *submission_name(const struct submission *m, const struct peer *viewe
 /* True if the peer has a running child of its own user with this number, in the child's own pid
  * namespace. */
 bool submit_has_program(const struct peer *peer, pid_t named);
-/* Notes which GPUs there are, and which are in use by programs that were not submitted. */
+/* Notes which GPUs there are, and which are in use by programs that were not submitted. second:
+ * this is the call of each second. */
 void submit_look_at_gpus(struct submits *all, bool second);
 /* Lets the programs of each job take turns, or not. */
 void submit_apply_turns(struct submits *all);
@@ -77,7 +78,7 @@ double submit_capacity(const struct server *s);
 
 /* ---- show.c ---- */
 
-/* null if it is not finite. */
+/* Returns the number; null if it is not finite. */
 json_t *submit_number(double n);
 /* Counts the jobs, for the metrics. */
 void submit_count(const struct submits *all, struct server_jobs *ret);

@@ -169,8 +169,8 @@ static int gpu_named(const struct server *s, const char *uuid)
         return -1;
 }
 
-/* Reads where the job runs already. Its place keeps others from a GPU, so it must have a program.
- */
+/* Reads where the job runs already. The job keeps others from a GPU, so it must have a program that
+ * runs. */
 static json_t *read_running(const struct server *s, const json_t *running, const struct peer *peer,
                             struct submission *m)
 {
@@ -246,7 +246,7 @@ static bool pass_file(struct submission *m)
                            machine_gpu(m->all->server));
 }
 
-/* The job's file is here: it takes its place in the queue. */
+/* Puts a job whose file is complete into the queue. */
 static void enter(struct submission *m)
 {
         struct submits *all = m->all;

@@ -126,7 +126,7 @@ static int add_sluid(void *field, const char *text)
         return tenant_read_sluid(text, strlen(text), id) ? add_pattern(field, id) : -EINVAL;
 }
 
-/* Any other pattern would match no path. */
+/* Takes only a pattern that begins with '/': any other would match no path. */
 static int add_path(void *field, const char *text)
 {
         return text[0] == '/' ? add_pattern(field, text) : -EINVAL;
@@ -166,7 +166,8 @@ static const struct value_kind job_list = {add_job, NULL, "job", "numbers of job
 static const struct value_kind sluid_list = {
         add_sluid, NULL, "SLUID", "SLUIDs such as sEKNKTV3WPV500, with commas", clear_patterns};
 
-/* What the API server allows; the text ends up on terminals and in metrics. */
+/* Takes only what Kubernetes' API server allows, because the text ends up on terminals and in
+ * metrics. */
 static int parse_label(void *field, const char *text)
 {
         const size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-.");
@@ -214,8 +215,8 @@ static const struct value_key pod_keys[] = {
         {"name", &label, OF_POD(name), "unknown", "the pod's name", VALUE_AT_RELOAD},
 };
 
-/* The first rows are for classes alone; the others are for [default], too. From OWN_FIRST on follow
- * those that a program has of its own. */
+/* The first CLASS_ALONE rows are for classes alone; the others are for [default], too. A program
+ * can have OWN_KEYS of them, from OWN_FIRST on, of its own. */
 #define CLASS_ALONE 2
 #define OWN_FIRST   1
 #define OWN_KEYS    5
@@ -461,7 +462,7 @@ static void add_entries(struct classes *c, const struct class_patterns *ids, uns
                 c->by_tenant[c->n_by_tenant++] = (struct class_entry){ids->list[i], class};
 }
 
-/* Once for each reading: settings that an order changes share their classes with those before. */
+/* Makes the index once for each reading of the files: an order changes settings, but no classes. */
 static int make_index(struct classes *c, char error[static CONFIG_ERROR_MAX])
 {
         size_t n = 0;
@@ -494,7 +495,7 @@ static int make_index(struct classes *c, char error[static CONFIG_ERROR_MAX])
 
 /* ---- the checks over the whole ---- */
 
-/* Returns the sentence that is wrong about these settings; NULL: nothing is. */
+/* Returns a sentence on what is wrong with these settings; NULL: nothing is. */
 static const char *objection(struct class_settings *s)
 {
         if (s->priority_max == PRIORITY_UNSET)
@@ -583,7 +584,7 @@ static bool has_name(const struct class_patterns *patterns, const char *name)
 }
 
 /* Tries the path and each of its ancestors. No pattern's * spans two folders: a user may name the
- * cgroups below his own, and could otherwise look like another one. */
+ * cgroups below his own, and could otherwise look like another user. */
 static bool has_cgroup(const struct class_patterns *patterns, const char *cgroup)
 {
         char path[PATH_MAX], *slash;
@@ -623,7 +624,7 @@ static bool matches(const struct class *class, const struct class_subject *who)
                has_tenant(&class->jobs, TENANT_JOB, who->tenant);
 }
 
-/* Returns the first of the subject's entries. */
+/* Returns where the tenant's entries begin, or would begin. */
 static unsigned first_entry(const struct classes *c, const struct tenant *tenant)
 {
         unsigned first = 0, end = c->n_by_tenant;

@@ -51,10 +51,10 @@ struct class
         struct class_users users;
         struct class_patterns names, cgroups;
         struct class_patterns pods, jobs; /* uids and numbers, as in struct tenant */
-        struct class_patterns sluids;     /* how Slurm also names its only job */
-        bool by_group;                    /* of a resource file: a program names it as its group */
-        uint32_t number;                  /* from 1 on; kept over a reload */
-        const char *file; /* where its last key stands; classes.files has the text */
+        struct class_patterns sluids;     /* the SLUID, Slurm's other name, of its only job */
+        bool by_group;    /* it is of a resource file: programs name it as their group */
+        uint32_t number;  /* from 1 on; kept over a reload */
+        const char *file; /* the file of its last key; classes.files owns the text */
         unsigned line;
 };
 
@@ -67,7 +67,8 @@ struct classes {
         struct class_pod *pods; /* names of pods */
         unsigned n_pods;
 
-        /* classes_check() makes these, so that a thousand classes of pods cost a client nothing. */
+        /* classes_check() makes this index, so that a thousand classes of pods cost a client
+         * nothing. */
         struct class_entry {
                 const char *id; /* of a pod or a job, or a job's SLUID */
                 unsigned class; /* index in list */
@@ -82,7 +83,7 @@ struct classes {
 struct class_pod {
         char uid[TENANT_ID_MAX + 1];
         char namespace[POD_NAME_MAX], name[POD_NAME_MAX]; /* "": not known */
-        unsigned order; /* of several with one uid the last holds */
+        unsigned order; /* if several have one uid, the last one counts */
 };
 
 /* A program, as the classes see it. */
@@ -110,10 +111,11 @@ int classes_begin_pod(struct classes *c, const char *uid, struct class_pod **ret
                       char error[static CONFIG_ERROR_MAX]);
 /* Returns the names of the pod; NULL: no file tells them. */
 const struct class_pod *classes_pod(const struct classes *c, const struct tenant *tenant);
-/* Returns the tenant as people know it: with the job's number for its SLUID if a class tells it. */
+/* Returns the tenant as people know it: with the job's number in place of its SLUID, if a class
+ * tells that number. */
 struct tenant classes_tenant(const struct classes *c, const struct tenant *tenant);
 
-/* Whether the key of a class takes a list. */
+/* True if this key of a class takes a list. */
 bool class_has_list(const char *key);
 /* Set a key of a class, or of [default]; as values_set(). */
 int class_set(struct class *class, const char *key, const char *text, bool more,
@@ -128,15 +130,15 @@ int class_set_pod(struct class_pod *pod, const char *key, const char *text,
  * memory_cap and priority. Their fields are in class_settings. */
 const struct value_key *class_own_keys(size_t *ret_n);
 
-/* Checks the whole, and sets what follows from it. room_permille: what all minima may take. shared:
- * other users connect. 0, or -EINVAL, -ENOMEM with a sentence that names file and line. Call it
- * before the functions that search. */
+/* Checks all classes together, and sets the fields that follow from others. room_permille: the most
+ * that all minima may add up to. shared: other users connect. 0, or -EINVAL, -ENOMEM with a
+ * sentence that names file and line. Call it before the functions that search. */
 int classes_check(struct classes *c, unsigned room_permille, bool shared,
                   char error[static CONFIG_ERROR_MAX]);
 
 /* Returns the first class that matches; NULL: none does. */
 const struct class *classes_find(const struct classes *c, const struct class_subject *who);
-/* False for a class of the resource file alone: no key says which programs are in it. */
+/* False for a class that only the resource file has: no key says which programs are in it. */
 bool classes_matches_by_key(const struct class *class);
 /* Returns the class of this name; NULL: there is none. */
 const struct class *classes_named(const struct classes *c, const char *name);

@@ -90,7 +90,8 @@ static int parse_capacity(void *field, const char *text)
         return 0;
 }
 
-/* Writes one line of the file behind another, with commas: for people, parse() takes one. */
+/* Writes all capacities in one line, with commas. This is only for people: parse_capacity() takes
+ * one capacity. */
 static bool format_capacity(const void *field, char text[static VALUE_TEXT_MAX])
 {
         const struct config *c =
@@ -112,7 +113,7 @@ static const struct value_kind capacity = {parse_capacity, format_capacity, "siz
                                            VALUE_SIZES ", or GPU=SIZE with an index or a UUID",
                                            NULL};
 
-/* An absolute path, because a private daemon changes its folder. */
+/* Takes only an absolute path, because a private daemon changes its folder. */
 static int parse_path(void *field, const char *text)
 {
         if (text[0] != '/' || strlen(text) >= CONFIG_PATH_MAX)
@@ -291,7 +292,7 @@ struct reading {
         struct ini_lines lines;
         const char *name;      /* of the file, as classes keep it */
         struct class *class;   /* the class whose section is being read, if `section` names it */
-        struct class_pod *pod; /* or the pod, the other is NULL then */
+        struct class_pod *pod; /* or the pod; one of the two is NULL */
         char section[64];
         int error_line; /* line of the first error; 0: there is none */
         char error[CONFIG_ERROR_MAX];

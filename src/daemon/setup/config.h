@@ -28,7 +28,7 @@ struct config_capacity {
 struct config {
         struct sched_config sched;
         uint64_t host_memory_bytes; /* UINT64_MAX: computed from the machine's memory */
-        uint64_t host_pool_bytes;   /* the most of one tenant; 0: no host pool */
+        uint64_t host_pool_bytes;   /* the most that one tenant may have; 0: no host pool */
         struct config_capacity capacities[CONFIG_CAPACITIES]; /* the last match wins */
         unsigned n_capacities; /* stands behind capacities, because both are one key's value */
         unsigned connections_per_user;

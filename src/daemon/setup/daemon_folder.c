@@ -246,9 +246,8 @@ static void take_given(struct place *p)
                 }
 }
 
-/* Root's programs write there what tenants get. It stays when the daemon ends, for the next one. A
- * user who may open the folder could lock it, and so hold up the programs that do before they
- * write. */
+/* Makes conf.d, where root's programs write what tenants get. It stays for the next daemon. It is
+ * closed to other users: one who may open it could lock it, and so hold up those programs. */
 static void make_config_folder(const char *dir)
 {
         char path[PATH_MAX_HERE];
@@ -301,9 +300,9 @@ int place_open(const struct place_options *o, struct place *ret, char error[stat
         return 0;
 }
 
-/* Programs wait for the machine's daemon while there is something of it, so a daemon that ends for
- * good leaves nothing. Sockets of the service manager, and a mount, say that a next one comes; what
- * programs for clusters have written stays for it, too. */
+/* Removes what is left of the machine's daemon, because programs wait for one as long as its
+ * directory exists. Sockets of the service manager, or a mount, mean that a next daemon comes: then
+ * all stays. What programs for clusters have written stays in any case. */
 static void leave_system(const struct place *p)
 {
         static const char *const own[] = {PATHS_PUBLIC, PATHS_CONFIG, LOCK_FILE};

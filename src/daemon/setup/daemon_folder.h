@@ -4,13 +4,15 @@
  * sockets found without a lock are stale and are replaced. A socket gets its name when it listens,
  * the clients' socket last, so a socket that refuses connections was left by a killed daemon. The
  * marker exists while clients may hold GPU memory. A daemon that finds one at its start knows that
- * an earlier daemon crashed, and how much host memory it had promised. Settings made at run time
- * are also kept there, and other programs write settings into its folder conf.d (sources.h).
+ * an earlier daemon crashed, and how much host memory it had promised. The directory also has the
+ * settings made at run time, and the folder conf.d, into which other programs write settings
+ * (sources.h).
  *
- * A shared daemon's sockets for everybody have a second name in its folder `public`, which has
- * nothing else: containers get this folder. It stays, because containers that have it would not see
- * the next daemon. The lock and the directory stay, too, but for one case: the machine's daemon,
- * started by hand, leaves nothing, because programs look for a daemon where its directory is. */
+ * A shared daemon's sockets for everybody have a second name in its folder `public`. It has nothing
+ * else, because it is mounted into containers. When the daemon ends this folder stays: containers
+ * would not see the next daemon in a new one. The lock and the directory stay, too. Only the
+ * machine's daemon, if it was started by hand, leaves nothing, because programs wait for a daemon
+ * as long as its directory exists. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,7 +36,8 @@ enum place_socket { PLACE_CONTROL, PLACE_STATUS, PLACE_CLIENT, PLACE_SOCKETS };
 struct place {
         char dir[PATHS_DIR_MAX];
         int lock_fd;
-        int listening[PLACE_SOCKETS]; /* non-blocking; -EBADF: none, as PLACE_STATUS of one user */
+        int listening[PLACE_SOCKETS]; /* non-blocking; -EBADF: none, as PLACE_STATUS unless shared
+                                       */
         bool given[PLACE_SOCKETS];    /* by the service manager, which keeps the name */
         bool marked;
         uint64_t promised_bytes; /* promised host memory, for the marker */

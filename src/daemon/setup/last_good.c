@@ -26,7 +26,7 @@ static bool is_mine(const char *folder)
 }
 
 /* Finds $XDG_STATE_HOME, or ~/.local/state. After `su` the variables may name another user's
- * folder: then there is none. */
+ * folder: then none is found. */
 static bool state_home(char ret[static CONFIG_PATH_MAX])
 {
         const int r = xdg_folder(XDG_STATE, ret, CONFIG_PATH_MAX - 16);
@@ -34,7 +34,7 @@ static bool state_home(char ret[static CONFIG_PATH_MAX])
         return r == 0 || (r > 0 && is_mine(getenv("HOME")));
 }
 
-/* Makes the folder and those above it that are missing, each in one that is ours. 0, -errno. */
+/* Makes the folder, and missing ones above it, each only in a folder of our own. 0, -errno. */
 static int make_folder(const char *path)
 {
         char above[CONFIG_PATH_MAX], *slash;

@@ -12,7 +12,7 @@ struct kept {
         char folder[CONFIG_PATH_MAX]; /* empty: nothing can be kept */
         char path[CONFIG_PATH_MAX + 40];
         char of[2 * CONFIG_PATH_MAX + 8]; /* the directory and the file of this daemon */
-        bool told;                        /* that nothing could be kept */
+        bool told;                        /* the log says that nothing could be kept */
 };
 
 /* Finds the file for the daemon of this directory, which reads this configuration file. system: it
@@ -21,6 +21,6 @@ void last_good_open(struct kept *k, const char *dir, const char *config_file, bo
 /* Reads what was kept. 0; -ENOENT: nothing was; or another -errno: it must not be used, for the
  * reason in error. */
 int last_good_read(const struct kept *k, struct texts *ret, char error[static CONFIG_ERROR_MAX]);
-/* Keeps these texts, if others are kept; without a text, nothing is kept any more. If that fails,
- * the log says so, once. */
+/* Keeps these texts, unless the same ones are kept. If there are no texts, removes what was kept.
+ * If writing fails, the log says so, once. */
 void last_good_write(struct kept *k, const struct texts *t);

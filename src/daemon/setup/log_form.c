@@ -29,7 +29,7 @@ static int before_in_journal(char *line, size_t n, enum log_kind kind)
         return snprintf(line, n, "%s", priorities[kind]);
 }
 
-/* Such as "2026-11-27T12:33:53.123+0100 subletd[77]: info: " */
+/* For instance "2026-11-27T12:33:53.123+0100 subletd[77]: info: ". */
 static int before_elsewhere(char *line, size_t n, enum log_kind kind)
 {
         char day[32], zone[8];
@@ -45,8 +45,8 @@ static int before_elsewhere(char *line, size_t n, enum log_kind kind)
                         log_kind_names[kind]);
 }
 
-/* systemd.exec(5), $JOURNAL_STREAM: a program that inherits the variable may have another stderr.
- */
+/* Compares fd with $JOURNAL_STREAM (systemd.exec(5)): a program that inherits this variable may
+ * have another stderr. */
 static bool is_journal(int fd)
 {
         const char *stream = getenv("JOURNAL_STREAM");

@@ -1,6 +1,6 @@
 /* sources.c: owns which files a daemon reads, and in which order. Must never read, for a daemon of
- * many users, a file that one of them may have written; nor any such file in a directory that may
- * be anybody's. */
+ * many users, a file that one of them may have written; nor, for any daemon, a file of conf.d that
+ * another user may have written. */
 #include "daemon/setup/sources.h"
 
 #include <dirent.h>
@@ -24,8 +24,8 @@
 
 /* ---- the choice of the file ---- */
 
-/* Finds the user's folder of configurations. After `su` the variables may name another user's:
- * then there is none. */
+/* Finds the user's folder of configurations. After `su` the variables may name another user's
+ * folder: then none is found. */
 static int user_folder(char ret[static CONFIG_PATH_MAX])
 {
         struct stat st;
@@ -146,7 +146,7 @@ static int read_owners(const struct sources *s, struct texts *t,
         if (!s->file[0] && !s->named)
                 return 0;
         r = texts_read(t, TEXT_SETTINGS, s->file, s->shared, error);
-        /* The owner has put something there, and it is not taken for nothing. */
+        /* A link to nothing is an error, because the owner has put it there. */
         if (r == -ENOENT && lstat(s->file, &st) == 0)
                 return texts_refuse(s->file, r, "a link to a file that is not there", error);
         if (r < 0 && (r != -ENOENT || s->named))
@@ -184,7 +184,7 @@ static int read_programs(const struct sources *s, struct texts *t,
 /* ---- their meaning ---- */
 
 /* Programs read `require` themselves, in the machine's file alone, and obey it only if nobody but
- * root may write that file. A key that they do not obey is an error. */
+ * root may write that file. A key that programs would not obey is an error. */
 static int check_require(const struct sources *s, bool of_file, const struct config *c,
                          char error[static CONFIG_ERROR_MAX])
 {
@@ -263,7 +263,7 @@ static int take_all(const struct sources *s, struct texts *owners, const struct 
                 r = take_settings(c, s, programs, &require, error);
         for (size_t i = 0; i < s->n_overrides && r == 0; i++)
                 r = config_set(c, s->overrides[i].key, s->overrides[i].value, error);
-        /* Of files that were accepted before, programs read the present one all the same. */
+        /* Not for the last good files: programs read the present file in any case. */
         if (r == 0 && owners != &s->good)
                 r = check_require(s, require, c, error);
         last = c->classes.n_files ? c->classes.files[c->classes.n_files - 1] : "the command line";
@@ -291,7 +291,7 @@ static int make(const struct sources *s, struct texts *owners, const struct text
 
 /* ---- reading ---- */
 
-/* True if what programs wrote is good beside an owner who has written nothing. */
+/* True if what programs wrote would be good without any file of the owner. */
 static bool are_good(const struct sources *s, const struct texts *programs)
 {
         _cleanup_texts_ struct texts none = {0};

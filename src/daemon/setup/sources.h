@@ -1,7 +1,7 @@
 /* sources.h: where the settings of a daemon come from: files, and the command line over them.
  *
- * They are read at the start and at each reload. No wrong file is applied in part: the last good
- * configuration holds instead, and without one no program gets a turn. Not thread-safe. */
+ * The files are read at the start and at each reload. No wrong file is applied in part: the last
+ * good configuration holds instead, and without one no program gets a turn. Not thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,7 +31,7 @@ struct sources {
                 SOURCES_GOOD,
         } found;
         char error[CONFIG_ERROR_MAX]; /* one sentence about what is wrong; empty: nothing is */
-        bool programs_good;           /* conf.d, by itself, is not what is wrong */
+        bool programs_good;           /* the files in conf.d are good by themselves */
         struct texts good;            /* the owner's files, as they were accepted last */
         bool good_known;
         struct kept kept;
@@ -48,13 +48,13 @@ int sources_in(struct sources *s, const char *dir, bool system);
 /* Makes a relative name absolute, because a private daemon changes its folder. 0, -ENAMETOOLONG. */
 int sources_absolute(const char *name, char ret[static CONFIG_PATH_MAX]);
 
-/* Notes a key of the command line, and checks its value. As config_set(). */
+/* Notes a key of the command line, and checks its value. Returns what config_set() returns. */
 int sources_override(struct sources *s, const char *key, const char *value,
                      char error[static CONFIG_ERROR_MAX]);
 
-/* Reads everything into *ret, for config_free(), and notes in `found` and `error` what there was.
- * 0: the files are good. 1: the owner's are not, and *ret has the last good ones, with what
- * programs wrote into conf.d. -errno: not even that; *ret is unchanged. */
+/* Reads everything into *ret, for config_free(), and notes in `found` and `error` what it found. 0:
+ * the files are good. 1: the owner's are not, and *ret has the last good ones, with what programs
+ * wrote into conf.d. -errno: nothing can be used; *ret is unchanged. */
 int sources_read(struct sources *s, struct config *ret);
 /* The same for a daemon that starts: if there is nothing to go on with, *ret has the defaults,
  * which must not be applied to any program (SOURCES_NOTHING). */

@@ -66,7 +66,7 @@ static int set_list(const struct value_key *k, void *field, const char *text,
         return 0;
 }
 
-/* Then a field of zeroes means "none". */
+/* True if a field of zeroes means "none". */
 static bool may_be_none(const struct value_key *k)
 {
         return strcmp(k->fallback, "none") == 0;
@@ -276,7 +276,7 @@ static bool format_percent(const void *field, char text[static VALUE_TEXT_MAX])
         return true;
 }
 
-/* least, most: thousandths, and `form` says the same */
+/* least, most: thousandths. form: the same limits as text */
 #define PERCENT(suffix, least, most, form)                                                        \
         static int parse_percent_##suffix(void *field, const char *text)                          \
         {                                                                                         \

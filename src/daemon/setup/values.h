@@ -32,7 +32,7 @@ struct value_key {
         const char *fallback; /* the default, as text for people; "none": the text "none" sets the
                                  field to zeroes */
         const char *help;
-        /* A change holds from this moment on. */
+        /* When a change takes effect. */
         enum value_when { VALUE_AT_ONCE, VALUE_AT_RELOAD, VALUE_AT_START } when;
 };
 

@@ -57,7 +57,7 @@ struct client {
         struct container container;
         struct user *user;
         struct client *turn_next;    /* link of the user's queue (read_turns.c) */
-        bool turn_waits, turn_joins; /* in which list of its user (users.h) */
+        bool turn_waits, turn_joins; /* it waits to be read, and in which list (users.h) */
         int fd;                      /* -EBADF: the connection has ended */
         sd_event_source *io, *exit, *timer;
         uint32_t sequence; /* sequence of the last message sent */
@@ -77,8 +77,8 @@ struct client {
          * then. */
         struct client_held {
                 struct wire_message message;
-                uint64_t since_ns; /* 0: no ATTACH waits */
-                bool due;          /* the look has come: handle the ATTACH */
+                uint64_t since_ns; /* 0: no message waits */
+                bool due;          /* the look has come: handle the message */
         } held;
 
         sched_client id; /* the scheduler's name of the client; 0: it has not attached a GPU yet */
@@ -87,10 +87,10 @@ struct client {
         int gpu_of[WIRE_GPUS_MAX]; /* our number of a GPU, by the client's number; -1: none */
         struct client_account accounts[SCHED_GPUS_MAX];
         uint64_t host;          /* host memory that the process may map */
-        struct host_pool *pool; /* its process's; NULL: none (host_pool.c) */
+        struct host_pool *pool; /* the pool of its process; NULL: none (host_pool.c) */
         uint64_t ran_before_ns; /* SELF.ran_ns: busy time in turns before this connection */
         char name[64], version[32], group[WIRE_GROUP_MAX + 1];
-        bool takes_turns; /* with others that do so of its group; they need not fit together */
+        bool takes_turns; /* it and others of its group take turns, so they need not fit together */
         uint64_t rank_of; /* number of that group, among all that take turns; 0: none */
         uint8_t broker_name[16]; /* the name by which other processes of its user may ask for it */
         bool may_be_met;         /* broker_name is set */
@@ -122,7 +122,7 @@ struct client {
 
         /* The client's state in its last records, and their positions (history.c). */
         struct client_history {
-                bool entered; /* program is its row */
+                bool entered; /* it has a row in the ring: `program` */
                 uint16_t program;
                 uint8_t state, marks;
                 uint64_t noted_ns, at; /* time of those records, and count of all records then */
@@ -145,17 +145,17 @@ struct client {
                 uint64_t waited_before_ns; /* time waited before the last turn */
         } counted;
 
-        struct mps_place *joins; /* it waits for the answer to JOIN; NULL: it does not */
+        struct mps_place *joins; /* the place whose MPS server its JOIN waits for; NULL: none */
         bool joined;             /* it has sent JOIN */
         char joins_devices[48];  /* JOINED.devices of the answer */
 
         /* The submitted job that it belongs to (gpus_in_use.c). */
         struct client_job {
-                bool known;        /* it was looked for */
-                bool alone;        /* the scheduler knows that it takes turns */
-                uint32_t id;       /* 0: none */
-                unsigned returned; /* count of jobs that had come back when it was looked for */
-                uint64_t run_ns, worked_ns; /* its run time then, and when it last did anything */
+                bool known;                 /* the job was looked for */
+                bool alone;                 /* the scheduler knows that it takes turns */
+                uint32_t id;                /* 0: none */
+                unsigned returned;          /* count of jobs that had come back then */
+                uint64_t run_ns, worked_ns; /* its run time, and when it last did anything */
         } job;
 
         struct client_packet *queue; /* a ring buffer, allocated when first needed */
@@ -177,8 +177,8 @@ static inline struct client *client_of_process(const struct server *s, pid_t pid
         return NULL;
 }
 
-/* True if it stands still by a person's order, and says so: wherever states are shown and counted,
- * its state is "paused". */
+/* True if the client reports that it stands still by a person's order. Wherever states are shown or
+ * counted, its state is then "paused". */
 static inline bool client_is_paused(const struct client *c)
 {
         return c->fd >= 0 && c->frozen.since_ns && (c->frozen.why & WIRE_FROZEN_PAUSED);

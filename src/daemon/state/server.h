@@ -43,7 +43,7 @@ enum server_end {
 
 /* Counts of submitted jobs. */
 struct server_jobs {
-        unsigned waiting, running, below; /* below: their bound, by what is observed */
+        unsigned waiting, running, below; /* below: observed progress is below the bound */
         unsigned pairs[WAYS];             /* by the way that they run in now */
 };
 
@@ -52,7 +52,7 @@ struct server {
         const struct config *config; /* the settings in force: `settings`, which only order_reload.c
                                         changes */
         struct config settings;
-        struct config files;     /* the same, without what orders changed; shares its classes */
+        struct config files;     /* `settings` without what orders changed; shares its classes */
         struct sources *sources; /* where a reload reads the settings */
         bool held; /* there is no good configuration: no client is welcomed (session.c) */
         struct place *place;
@@ -117,5 +117,6 @@ struct client *server_find(const struct server *s, sched_client id);
 /* Accepts connections from now on: the cards are known, or will not be known for a while. */
 void server_open_doors(struct server *s);
 
-/* Foreign memory has changed: looks again after this batch, not a second later. */
+/* Call it when foreign memory has changed: looks at the cards after this batch, not a second
+ * later. */
 void server_measure_soon(struct server *s);

@@ -17,7 +17,7 @@
         {"token-file", "FILE", "the service account's token",                                      \
          options_set_path, (server) + offsetof(struct web_server, token_file),                     \
          WEB_SERVICE_ACCOUNT "token"},                                                             \
-        {"ca-file", "FILE", "who vouches for the API server",                                      \
+        {"ca-file", "FILE", "the authority that signed the API server's certificate",              \
          options_set_path, (server) + offsetof(struct web_server, ca_file),                        \
          WEB_SERVICE_ACCOUNT "ca.crt"}
 /* clang-format on */

@@ -1,5 +1,5 @@
-/* sift.c: owns what is kept of the JSON that comes. Checks only the brackets; jansson checks what
- * is kept. Must never keep more than SIFT_KEPT_MAX, whatever the server sends.
+/* sift.c: owns what is kept of incoming JSON. Checks only the brackets; jansson checks what is
+ * kept. Must never keep more than SIFT_KEPT_MAX, whatever the server sends.
  * Why: docs/decisions.md, "Answers of an API server are cut before they are parsed". */
 #include "kubernetes/api/sift.h"
 
@@ -11,25 +11,25 @@
 #define LEVELS_MAX 32u
 
 struct level {
-        bool is_array, has_one, whole; /* has_one: a comma comes before the next */
+        bool is_array, has_one, whole; /* has_one: the next one needs a comma before it */
 };
 
 struct sift {
         const char *const *frame_fields, *const *fields;
         const struct sift_told *told;
         void *userdata;
-        unsigned object_depth;           /* of the objects that are told */
+        unsigned object_depth;           /* of the objects that one() gets */
         struct level levels[LEVELS_MAX]; /* not of what is left out */
         unsigned depth;
         unsigned left_out_at; /* the depth of the object whose member is left out; 0: none is */
         bool in_text, escaped, in_word;
         bool wants_key, is_key, had_one; /* had_one: before the key */
-        bool whole;                      /* the member that comes is kept with all that is in it */
-        bool inside, large;              /* of an object that is told */
+        bool whole;                      /* the next member is kept with all that is in it */
+        bool inside, large; /* inside: in an object for one(); large: it is too large */
         bool broken;
         char *kept;
         size_t used, room, key;
-        size_t before, start; /* of the object: with the comma before it, and without */
+        size_t before, start; /* where the object begins: with the comma before it, and without */
 };
 
 static bool put(struct sift *s, char c)
@@ -74,7 +74,7 @@ static struct level *level_of(struct sift *s)
 
 /* ---- values ---- */
 
-/* Writes what stands before a value, or before a key. */
+/* Writes the comma before a value or key, if it needs one. */
 static bool begin_one(struct sift *s)
 {
         struct level *level = level_of(s);

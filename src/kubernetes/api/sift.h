@@ -21,16 +21,16 @@ struct sift_told {
 
 struct sift;
 
-/* fields: the members that are kept, at any depth, with a NULL at the end; "x/": with all that is
- * in it. The lists outlive the sift. NULL: no memory. */
+/* Each list names the members that are kept at any depth, and ends with NULL; "x/" keeps x with all
+ * that is in it. The lists outlive the sift. NULL: no memory. */
 struct sift *sift_new(const char *const *frame_fields, const char *const *fields,
                       const struct sift_told *told, void *userdata);
 void sift_free(struct sift *s);
 
 /* Forgets all that came. */
 void sift_begin(struct sift *s, enum sift_where where);
-/* Returns false if this is no such JSON, or a callback has ended the reading. Later bytes are
- * ignored. */
+/* Returns false if the bytes are no JSON of this form, or a callback has ended the reading. Later
+ * bytes are ignored. */
 bool sift_feed(struct sift *s, const char *bytes, size_t n);
 /* Returns the object around a list, without the list's objects; the caller frees it. NULL: the JSON
  * was not complete. */

@@ -16,7 +16,7 @@
 #include "kubernetes/api/sift.h"
 
 #define LIST_S        30u
-#define WATCH_S       300u /* then the server ends the watch, and the next one begins */
+#define WATCH_S       300u /* after this the server ends the watch, and the next one begins */
 #define BACK_OFF_MS   1000u
 #define BACK_OFF_MAX  30000u
 #define VERSION_MAX   64
@@ -40,9 +40,9 @@ struct watch {
         struct sift *sift;
         unsigned back_off_ms;
         bool told_changes;
-        uint64_t begun_ns;           /* the watch */
+        uint64_t begun_ns;           /* when the watch began */
         char problem[WEB_ERROR_MAX]; /* the last that was logged; "": none */
-        char left_out[NAMES_MAX];    /* the last object that was */
+        char left_out[NAMES_MAX];    /* the last object that was left out */
 };
 
 static void begin_list(struct watch *w);
@@ -63,7 +63,7 @@ static void fail_watch(struct watch *w, const char *problem)
         uint64_t wait_ms;
 
         w->back_off_ms = MIN(MAX(w->back_off_ms * 2, BACK_OFF_MS), BACK_OFF_MAX);
-        /* Up to a quarter more, so that those of all nodes do not ask at once. */
+        /* Up to a quarter longer, so that the programs of all nodes do not ask at once. */
         wait_ms = w->back_off_ms + (uint64_t)random() % (w->back_off_ms / 4);
         if (strcmp(w->problem, problem) != 0) {
                 (void)snprintf(w->problem, sizeof(w->problem), "%s", problem);

@@ -22,8 +22,8 @@ struct watch_what {
 
 struct watch_told {
         void (*begin)(void *userdata); /* a list begins */
-        /* The object is there, or gone. An object that is too large without the other members is
-         * left out, with a line in the log. */
+        /* The object is there, or gone. An object that is too large even with these members alone
+         * is left out, with a line in the log. */
         void (*one)(const json_t *one, bool gone, void *userdata);
         /* The list is complete: objects without a call of one() since begin() are gone. number:
          * which list, as watch_refresh() counts them. */

@@ -63,7 +63,7 @@ static void take_ended(struct web *w)
         const CURLMsg *message;
         int left;
 
-        /* One at a time: what ended() does may end others. */
+        /* Take one message at a time: ended() may end other requests. */
         while ((message = curl_multi_info_read(w->multi, &left))) {
                 struct web_request *r = NULL;
                 const CURLcode result = message->data.result;
@@ -227,7 +227,7 @@ static void set_options(struct web_request *r, const char *url, unsigned timeout
         (void)curl_easy_setopt(r->easy, CURLOPT_PRIVATE, r);
         (void)curl_easy_setopt(r->easy, CURLOPT_ERRORBUFFER, r->error);
         (void)curl_easy_setopt(r->easy, CURLOPT_NOSIGNAL, 1L);
-        (void)curl_easy_setopt(r->easy, CURLOPT_NOPROXY, "*"); /* it is in the cluster */
+        (void)curl_easy_setopt(r->easy, CURLOPT_NOPROXY, "*"); /* the server is in the cluster */
         (void)curl_easy_setopt(r->easy, CURLOPT_PROTOCOLS_STR, "http,https");
         (void)curl_easy_setopt(r->easy, CURLOPT_USERAGENT, agent);
         (void)curl_easy_setopt(r->easy, CURLOPT_CONNECTTIMEOUT, CONNECT_S);

@@ -9,7 +9,7 @@
 
 #include "base/macros.h"
 
-/* A node that pods name before it is told has its name only. */
+/* A node that pods name before the API server shows it has only a name. */
 struct place_of_pods {
         struct node node; /* the name first: it is the key */
         bool known;
@@ -20,7 +20,7 @@ struct place_of_pods {
 struct cluster {
         void *nodes, *pods; /* trees of tsearch(3): struct place_of_pods, struct cluster_pod */
         size_t n_pods;
-        unsigned pod_list, node_list; /* that began last */
+        unsigned pod_list, node_list; /* the lists that began last */
         bool pods_known, nodes_known;
 };
 
@@ -231,7 +231,7 @@ static void keep_old(struct old *o, void *one)
                 void **more = reallocarray((void *)o->list, room, sizeof(*more));
 
                 if (!more)
-                        return; /* it goes with the next list */
+                        return; /* the next list removes it */
                 o->list = more;
                 o->room = room;
         }

@@ -12,7 +12,7 @@ struct cluster;
 struct cluster *cluster_new(void); /* NULL: no memory */
 void cluster_free(struct cluster *c);
 
-/* A list of all begins; what was not told when it ends is gone. */
+/* Begin and end a list of all pods or nodes. What is not put in between is gone. */
 void cluster_begin_pods(struct cluster *c);
 void cluster_end_pods(struct cluster *c);
 void cluster_begin_nodes(struct cluster *c);
@@ -31,10 +31,10 @@ bool cluster_is_known(const struct cluster *c);
 struct cluster_pod {
         struct cluster_pod *next; /* on this node */
         struct pod pod;
-        unsigned list; /* that told it last */
+        unsigned list; /* the list that told it last */
 };
 
-/* NULL: not known, or none. Both hold until the cluster changes. */
+/* NULL: not known, or no pods. Both pointers are valid until the cluster changes. */
 const struct node *cluster_node(const struct cluster *c, const char *name);
 const struct cluster_pod *cluster_pods(const struct cluster *c, const char *node);
 bool cluster_has_pod(const struct cluster *c, const char *uid);

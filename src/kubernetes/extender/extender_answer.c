@@ -1,6 +1,5 @@
 /* extender_answer.c: owns the scheduler's protocol: what is read of a request, and how it is
- * answered. Must never name a node that was not asked about, and never answer without all of them.
- */
+ * answered. Must never name a node that was not asked about, and never leave one out. */
 #include "kubernetes/extender/extender_answer.h"
 
 #include <errno.h>
@@ -19,7 +18,7 @@
 #include "kubernetes/grammar/count_values.h"
 
 #define SCORE_MOST  10
-#define SCORE_ALONE 4 /* below each pair, where pairs come first */
+#define SCORE_ALONE 4 /* where pairs come first, each pair scores more */
 #define PODS_MOST   4096u
 
 /* A request, and what is known of its pod. */
@@ -116,7 +115,7 @@ static const char *name_of(const struct request *q, size_t i)
 
 /* ---- one node ---- */
 
-/* False: nothing is known of the node that could count. */
+/* False: the node is not known, or has no GPU of the kind that predictions are for. */
 static bool read_node(const struct answer_context *x, const struct request *q, size_t i,
                       struct node *ret)
 {
@@ -129,8 +128,8 @@ static bool read_node(const struct answer_context *x, const struct request *q, s
         return ret->gpus > 0 && node_may_have(ret->product, jobs_gpu(x->jobs));
 }
 
-/* Writes where the pod would be. 1; 0: the node is passed over, and so are nodes with far more pods
- * than GPUs can serve; -ENOMEM. */
+/* Writes where the pod would be. 1; 0: nothing can be said of the node; -ENOMEM. Reads at most
+ * PODS_MOST pods of the node, which is more than its GPUs can serve. */
 static int look_at(const struct answer_context *x, const struct request *q, size_t i,
                    struct place *ret)
 {
@@ -160,7 +159,7 @@ static int look_at(const struct answer_context *x, const struct request *q, size
         return r < 0 ? r : 1;
 }
 
-/* A gain is the progress that the node makes more of: at most 1, a GPU's own. */
+/* The gain is how much more progress the node makes: at most 1, a GPU's own. */
 static int score_of(enum prefer prefer, const struct place *p)
 {
         const double gain = fmin(fmax(p->gain, 0), 1);
@@ -215,7 +214,7 @@ static int filter(const struct answer_context *x, const struct request *q, char 
         return write_filter(q, passed, failed, ret) < 0 ? -ENOMEM : json_array_size(passed) > 0;
 }
 
-/* What is wrong with the pod's own words, for the log. */
+/* Logs what is wrong with the pod's annotations. */
 static void complain(const struct answer_context *x, const struct request *q)
 {
         char name[POD_JOB_MAX];
@@ -300,6 +299,6 @@ int answer_prioritize(const char *text, size_t size, struct answer_context *cont
         if (r == 0)
                 r = prioritize(context, &q, ret_answer);
         if (r == 0)
-                expect_binding(context, &q, now_ns); /* later than its filter */
+                expect_binding(context, &q, now_ns); /* again, since the filter was earlier */
         return r;
 }

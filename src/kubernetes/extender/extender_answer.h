@@ -1,8 +1,8 @@
 /* extender_answer.h: the answers to kube-scheduler's extender protocol, v1: filter and prioritize.
  *
  * Text in, text out. A pod without a measured job, and a node of which nothing is known, pass with
- * the score 0: the extender is no reason to keep a pod off a node of which it knows nothing. Not
- * thread-safe. now_ns: of clock_now_ns(). */
+ * the score 0. The extender keeps no pod off a node of which it knows nothing. Not thread-safe.
+ * now_ns: of clock_now_ns(). */
 #pragma once
 
 #include <stdbool.h>

@@ -65,7 +65,7 @@ static void forget(struct jobs *j)
         j->n = j->warm = 0;
 }
 
-/* The log has each trouble once. */
+/* Logs each trouble once. */
 static void tell_trouble(struct jobs *j, const char *trouble)
 {
         if (strcmp(trouble, j->told) == 0)
@@ -136,7 +136,7 @@ static uint64_t state_of(const struct jobs *j, struct dirent **names, int n)
         return hash;
 }
 
-/* Reads one file, or takes over what an earlier one of this name said. */
+/* Reads one file. If it cannot be used, takes over the job of an earlier file of this name. */
 static int take_file(struct jobs *j, const char *file, const char *gpu, struct job *ret)
 {
         char path[PATH_MAX], name[JOB_NAME_MAX], error[JOB_ERROR_MAX], line[JOBS_ERROR_MAX];
@@ -168,12 +168,12 @@ static int take_file(struct jobs *j, const char *file, const char *gpu, struct j
         if (at < 0)
                 return -ENOENT;
         *ret = j->list[at];
-        job_init(&j->list[at]); /* keeps nothing that is ret's now */
+        job_init(&j->list[at]); /* ret owns its contents now */
         (void)strcpy(j->list[at].name, name);
         return 0;
 }
 
-/* Puts the new jobs in place of those of before. */
+/* Replaces the jobs by the new ones. */
 static int use(struct jobs *j, struct job *list, size_t n)
 {
         char error[PAIRS_ERROR_MAX];
@@ -194,7 +194,7 @@ static int use(struct jobs *j, struct job *list, size_t n)
         j->list = list;
         j->rows = rows;
         j->n = n;
-        j->pairs.threads = 1; /* in a container, more than it has CPUs would wait for each other */
+        j->pairs.threads = 1; /* in a container, more threads than CPUs would wait for each other */
         return 0;
 }
 
@@ -300,7 +300,7 @@ static struct forecast forecast_of(const struct pairs_pair *p)
                                  .progress = {(float)w->progress[0], (float)w->progress[1]}};
 }
 
-/* Predicts one job beside each. */
+/* Predicts one job beside each job. */
 static int predict_row(struct jobs *j, unsigned a)
 {
         static const bool ways[WAYS] = {[WAY_SLICED] = true, [WAY_TURNS] = true};

@@ -37,10 +37,10 @@ struct jobs_pair {
 /* Writes the sum of the progress that is predicted for both. 0; -ERANGE: a bound is not kept;
  * -ENOENT: nothing predicts the two. */
 int jobs_predict(struct jobs *j, const struct jobs_pair *pair, double *ret_sum);
-/* How far the worse of the two is from what it has to exceed: less than 1 if its bound is not kept;
- * 0: nothing predicts the two. */
+/* Returns the worse job's predicted progress, divided by what it has to exceed. Less than 1: its
+ * bound is not kept; 0: nothing predicts the two. */
 double jobs_slack(struct jobs *j, const struct jobs_pair *pair);
-/* Writes why the two cannot be beside each other, as the scheduler words it: behind the number of
+/* Writes why the two cannot be beside each other, as the scheduler shows it behind a number of
  * nodes. */
 void jobs_why(struct jobs *j, const struct jobs_pair *pair, char ret[static JOBS_WHY_MAX]);
 

@@ -13,7 +13,7 @@
 
 struct pod_rules {
         const char *resource;     /* sublet.dev/gpu */
-        unsigned devices_per_gpu; /* as which the nodes' plugins offer each GPU */
+        unsigned devices_per_gpu; /* as many as the nodes' plugins offer for each GPU */
         double bound;             /* of pods that name none */
 };
 
@@ -21,7 +21,7 @@ struct pod {
         char uid[POD_KEY_MAX];
         char name[128]; /* NAMESPACE/NAME, for messages */
         char node[NODE_MAX];
-        char job[POD_JOB_MAX]; /* "": it names none that could be one */
+        char job[POD_JOB_MAX]; /* "": it names no possible job */
         double bound;
         bool bound_is_wrong; /* the annotation cannot be read, and the rules' bound is used */
         unsigned gpus;       /* that it asks for; 0: none of ours */

@@ -16,7 +16,7 @@ struct table {
         struct jobs *jobs;
         const struct place_pod **pods;
         size_t n;
-        unsigned gpus;      /* that no other pod has */
+        unsigned gpus;      /* GPUs that no pod outside this table has */
         bool newcomer_last; /* the last of the pods is the new one, and no GPU is free for it */
 };
 
@@ -39,8 +39,8 @@ static struct jobs_pair pair_of(const struct place_pod *a, const struct place_po
 }
 
 /* Writes the edges of a graph in which each GPU is a pair: of two jobs, of a job and an empty
- * place, or of two empty places. Jobs that run do not move, so where no GPU is free the new one
- * must be beside one of them. Returns how many. */
+ * place, or of two empty places. Jobs that run do not move, so if no GPU is free, the new one must
+ * go beside one of them. Returns how many edges there are. */
 static size_t draw(const struct table *t, struct match_edge *ret)
 {
         const unsigned places = 2 * t->gpus, jobs = (unsigned)t->n;
@@ -131,7 +131,7 @@ static void say_why(const struct table *t, const struct place_pod *one, size_t n
         }
 }
 
-/* Several GPUs: each must be free of others, wherever these are. */
+/* For a pod with several GPUs: each must be free, on whichever GPUs the other pods are. */
 static void try_alone(const struct table *t, const struct place_pod *one, struct place *ret)
 {
         if (t->n + one->gpus <= t->gpus)

@@ -1,11 +1,11 @@
 /* place_jobs.h: whether a pod finds a GPU on a node, alone or beside a job that runs there, so that
  * both bounds are kept.
  *
- * At most two measured jobs share a GPU. Nobody here knows which GPU which pod has, and pods that
- * run do not move. If the node has fewer jobs than GPUs, the new one finds a free GPU. Otherwise it
- * must go beside one of the jobs, so that the others can be dealt out to the other GPUs: by
- * matching. Pods whose job is not measured, and those with several GPUs, have theirs for
- * themselves. Not thread-safe. */
+ * At most two measured jobs share a GPU. The extender does not know which GPU each pod has, and
+ * pods that run do not move. If the node has fewer jobs than GPUs, the new one finds a free GPU.
+ * Otherwise it goes beside one of them, and a matching must place the others on the other GPUs.
+ * Pods whose job is not measured, and those with several GPUs, have theirs for themselves. Not
+ * thread-safe. */
 #pragma once
 
 #include <stddef.h>
@@ -25,7 +25,7 @@ enum place_how { PLACE_NOT, PLACE_ALONE, PLACE_BESIDE };
 
 struct place {
         enum place_how how;
-        double gain; /* progress that the node makes more of, all of its jobs together */
+        double gain;             /* how much more progress all jobs of the node make together */
         char why[PLACE_WHY_MAX]; /* PLACE_NOT: a sentence */
 };
 

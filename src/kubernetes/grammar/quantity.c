@@ -92,7 +92,7 @@ static int read_number(const char *text, struct number *ret)
         return 0;
 }
 
-/* Returns the whole part, and whether anything was left of the point. 0 or -ERANGE. */
+/* Writes the whole part, and whether a fraction remains. 0 or -ERANGE. */
 static int work_out(const struct number *n, unsigned __int128 *ret, bool *ret_rest)
 {
         unsigned __int128 whole = (unsigned __int128)n->value << n->shift; /* below 2^120 */

@@ -6,8 +6,8 @@
 
 struct alone;
 
-/* begin: called once, from the loop, when no other plugin serves the directory. The text outlives
- * this. 0 or -errno. */
+/* begin: called once, from the loop, when no other plugin serves the directory. dir outlives *ret.
+ * 0 or -errno. */
 int alone_new(sd_event *loop, const char *dir, void (*begin)(void *userdata), void *userdata,
               struct alone **ret);
 /* Lets the next one begin. NULL is a no-op. */

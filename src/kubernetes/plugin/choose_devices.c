@@ -71,8 +71,8 @@ static int compare(const void *a, const void *b)
         return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Those that must be included are not free a second time. Sorted first: kubelet may name thousands
- * of each. */
+/* Takes the devices that must be included out of the available ones. Sorts them first: kubelet may
+ * name thousands of each. */
 static void take_out(char **available, int *card_of, size_t n, char **must, size_t n_must)
 {
         _cleanup_free_ char **sorted = n_must ? malloc(n_must * sizeof(*sorted)) : NULL;

@@ -8,10 +8,10 @@ enum place {
         PLACE_PACK, /* the fullest card on which the pod's work still fits, else the least loaded */
 };
 
-/* Chooses `size` of the n available devices, all that must be included among them. Several devices
- * are of different cards while there are such; beyond that the cards get a second one each, and so
- * on. ret, with room for `size` pointers, gets pointers of available and must. Returns how many
- * there are: less than size if fewer are available. */
+/* Chooses `size` of the n available devices, all that must be included among them. They are of
+ * different cards as far as possible; then each card gives a second one, and so on. ret, with room
+ * for `size` pointers, gets pointers of available and must. Returns how many there are: less than
+ * size if fewer are available. */
 size_t choose_devices(const struct cards *cards, enum place place, char **available, size_t n,
                       char **must, size_t n_must, size_t size, const char **ret);
 

@@ -74,7 +74,7 @@ static void on_end(unsigned status, const char *error, void *userdata)
                 (void)snprintf(problem, sizeof(problem), "the API server answers %u", status);
         else
                 (void)snprintf(problem, sizeof(problem), "%s", error);
-        /* 409: it is there since before this process started. */
+        /* 409: an earlier process has made it. */
         if ((status >= 200 && status < 300) || status == 409)
                 e->failed = NONE_FAILED;
         else
@@ -98,7 +98,8 @@ static void begin_next(struct events *e)
         }
 }
 
-/* The same for each pod and reason, so that the API server refuses a second one. */
+/* Returns the same number each time for a pod and reason, so that the API server refuses a second
+ * Event. */
 static uint64_t number_of(const struct pod *pod, const char *reason)
 {
         const uint64_t hash = hash_add(HASH_BASIS, pod->uid, strlen(pod->uid));

@@ -1,5 +1,5 @@
-/* events.h: tells people of a pod by Events of Kubernetes, which kubectl describe pod shows. Asks
- * the API server for nothing but create of events. */
+/* events.h: tells people about a pod by Events of Kubernetes, which kubectl describe pod shows.
+ * Asks the API server for nothing but create of events. */
 #pragma once
 
 #include "kubernetes/plugin/plugin_pod.h"

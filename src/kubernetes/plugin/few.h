@@ -1,4 +1,4 @@
-/* few.h: how often a thing may be told that others can cause as often as they like. Pure. */
+/* few.h: limits how often the log tells what others can cause at will. Pure. */
 #pragma once
 
 #include <stdint.h>

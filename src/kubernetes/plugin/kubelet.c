@@ -25,7 +25,8 @@
 #define BACK_OFF_MAX 10000u
 #define PATIENCE_NS  (2 * NSEC_PER_SEC) /* a kubelet that restarts is away for less */
 
-/* Which kubelet.sock it is. Inodes come back soon, so the time of its making counts, too. */
+/* Tells one kubelet.sock from the next. Inodes are soon used again, so the time of creation counts,
+ * too. */
 struct identity {
         dev_t device;
         ino_t inode;
@@ -38,7 +39,7 @@ struct kubelet {
         const char *dir, *resource, *endpoint;
         char own[PATH_MAX], kubelets[PATH_MAX];
         sd_event_source *watch, *timer;
-        struct identity asked, known; /* whom we ask, and who has us */
+        struct identity asked, known; /* the one that we ask; the one that registered us */
         bool started, is_known, asking;
         uint64_t not_before_ns, away_ns; /* away_ns: since when we are not registered; 0: we are */
         unsigned back_off_ms;

@@ -14,5 +14,5 @@ int kubelet_new(sd_event *loop, struct rpc *rpc, const char *dir, const char *en
 void kubelet_free(struct kubelet *k);
 /* Serves, then registers. */
 void kubelet_start(struct kubelet *k);
-/* kubelet has left us, so it has to be told again. */
+/* kubelet no longer watches the devices, so the plugin has to register again. */
 void kubelet_lost(struct kubelet *k);

@@ -1,5 +1,4 @@
-/* message_room.c: owns the bound on the memory of a caller's message. Must never give more than it.
- */
+/* message_room.c: owns the bound on the memory of a caller's message. Must never exceed it. */
 #include "kubernetes/plugin/message_room.h"
 
 #include <stdlib.h>

@@ -53,7 +53,7 @@ static void free_choices(V1beta1__PreferredAllocationResponse *answer)
         free(answer->containers);
 }
 
-/* Chooses for one container. 0 or -errno. */
+/* Chooses devices for one container. 0 or -errno. */
 static int choose(const struct cards *cards, enum place place,
                   const V1beta1__ContainerPreferredAllocationRequest *asked,
                   V1beta1__ContainerPreferredAllocationResponse **ret)

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 
 #define PEERS_MAX    32u
-#define PEERS_OF_ONE 8u /* of one process: kubelet has one, and at times one that it is leaving */
+#define PEERS_OF_ONE 8u /* of one process: kubelet has one, and at times an older one, too */
 
 struct peer {
         struct peers *of;
@@ -63,7 +63,7 @@ static unsigned count(const struct peers *p, pid_t pid)
         return n;
 }
 
-/* Returns the oldest connection of the process that has most of them; NULL: each has one. */
+/* Returns the oldest connection of the process that has the most; NULL: no process has two. */
 static struct peer *choose(const struct peers *p)
 {
         struct peer *most = NULL;

@@ -38,7 +38,7 @@
 #define STREAMS_OF_ONE 8u /* of one process */
 #define WAITING_MAX    64u
 #define TOLD_MAX       256u /* pods that were told of; then the oldest is forgotten */
-#define REFUSALS_MAX   8u   /* lines of the log in a minute, as for the next one */
+#define REFUSALS_MAX   8u   /* this and the next: lines of the log in a minute */
 #define COMPLAINTS_MAX 64u
 #define PODS_PAGE      25u
 
@@ -49,7 +49,7 @@ struct waiting {
         uint64_t until_ns;
 };
 
-/* The pods that a thing was told of, so that it is told once. */
+/* The pods that one message was given for, so that each gets it once. */
 struct told {
         char list[TOLD_MAX][POD_UID_MAX];
         unsigned n;
@@ -238,7 +238,7 @@ static int on_ask(sd_event_source *source, uint64_t usec, void *userdata)
         return 0;
 }
 
-/* A socket was made or removed beside the daemon's. */
+/* A socket was made or removed in the daemon's directory. */
 static int on_daemon_dir(sd_event_source *source, const struct inotify_event *event, void *userdata)
 {
         struct plugin *p = userdata;
@@ -261,7 +261,7 @@ static void daemon_is_away(struct plugin *p, int r)
         }
 }
 
-/* A daemon reads NVML a moment after its start. */
+/* Warns only after a while: a daemon reads NVML a moment after its start. */
 static void tell_no_gpus(struct plugin *p)
 {
         if (p->cards.n > 0) {
@@ -475,7 +475,7 @@ static void serve_preferred(struct rpc_call *c, const uint8_t *request, size_t n
                            error);
 }
 
-/* kubelet says it, too, in an Event of the pod. */
+/* kubelet tells the pod's owner, too, by an Event. */
 static void log_refusal(struct plugin *p, const char *error)
 {
         const enum few_say say = few_ask(&p->refusals, REFUSALS_MAX, clock_now_ns());
@@ -599,7 +599,7 @@ static void plugin_free(struct plugin *p)
         free(p);
 }
 
-/* Those of this node alone. */
+/* Asks for the pods of this node alone. */
 static int say_which_pods(struct plugin *p)
 {
         char node[800];

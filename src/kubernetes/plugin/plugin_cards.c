@@ -38,7 +38,7 @@ static enum card_health state_of(const json_t *gpu)
         return mode && strncmp(mode, "exclusive", 9) == 0 ? CARD_EXCLUSIVE : CARD_HEALTHY;
 }
 
-/* It becomes a part of ids, of names of CDI and of a list with commas. */
+/* A UUID becomes a part of device ids, CDI names and a list with commas. */
 static bool is_uuid(const char *text)
 {
         const size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -88,7 +88,8 @@ enum card_health card_health(const struct cards *cards, const struct card *card)
 {
         if (!cards->daemon)
                 return CARD_NO_DAEMON;
-        /* MPS is often why the mode is exclusive, and who ends it may set the mode back. */
+        /* MPS is often the reason for an exclusive mode, and the person who ends MPS may set the
+         * mode back. */
         if (card->mps && (card->state == CARD_HEALTHY || card->state == CARD_EXCLUSIVE))
                 return CARD_MPS;
         return card->state;
@@ -132,7 +133,8 @@ int device_card(const struct cards *cards, const char *id)
                     memcmp(card->uuid, id, strlen(card->uuid)) != 0)
                         continue;
                 k = strtoul(number + 2, NULL, 10);
-                /* Written again, so that "01" and " 1" are no devices. */
+                /* Compare with the id as device_id() writes it, so that "01" and " 1" are no
+                 * devices. */
                 if (k < cards->devices && strcmp(device_id(card, (unsigned)k, again), id) == 0)
                         return (int)i;
         }

@@ -137,8 +137,8 @@ static const char *text_at(const json_t *object, const char *key)
         return text ? text : "";
 }
 
-/* Copies a name of Kubernetes, which has small letters, digits and -. only. The daemon would refuse
- * the whole file for another one. */
+/* Copies a name of Kubernetes, which has small letters, digits and -. only. With other characters
+ * the daemon would refuse the whole file. */
 static void copy_name(char *ret, size_t size, const char *text)
 {
         size_t n = 0;
@@ -153,7 +153,7 @@ static void copy_name(char *ret, size_t size, const char *text)
                 (void)snprintf(ret, size, "unknown");
 }
 
-/* 36 characters with '-', or the 32 digits of a static pod. */
+/* A UID has 36 characters with '-', or the 32 digits of a static pod. */
 static int copy_uid(char ret[static POD_UID_MAX], const char *text)
 {
         const size_t n = strlen(text);

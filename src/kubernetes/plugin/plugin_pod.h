@@ -38,7 +38,7 @@ struct pod {
         char created[32]; /* such as 2026-11-27T10:26:15Z: sorts as text */
         bool ended;       /* all of its containers have */
         struct pod_wishes wishes;
-        uint64_t annotations; /* differs if the annotations do */
+        uint64_t annotations; /* a hash: it differs if the annotations do */
 };
 
 /* What pod_read() reads, beside names, as sift.h says. */

@@ -15,7 +15,7 @@
 
 struct member {
         size_t first; /* the oldest pod of the class */
-        unsigned n;   /* pods of the class; only of the first */
+        unsigned n;   /* pods of the class; set only for the first */
 };
 
 static int compare(const void *a, const void *b)
@@ -58,14 +58,14 @@ static unsigned minimum_of(const struct pod *pod, uint64_t card_bytes)
         const struct pod_wishes *w = &pod->wishes;
         unsigned v = w->minimum;
 
-        /* Of what can be promised, so that requests that fill a card fit together. */
+        /* It is a part of what can be promised, so that requests that fill a card fit together. */
         if (!v && w->memory_request && card_bytes)
                 v = (unsigned)(MIN(w->memory_request, card_bytes) * SHARES_MINIMA_MAX / card_bytes);
         v = MIN(v, MIN(w->minimum_most, SHARES_MINIMA_MAX));
         return w->maximum ? MIN(v, w->maximum) : v;
 }
 
-/* What a class gets: of each kind, what the oldest pod that asks for it says. */
+/* Returns what a class gets: each value is that of the oldest pod that asks for it. */
 static struct pod_wishes merged(const struct pod *pods, size_t n, const struct member *of,
                                 size_t first, uint64_t card_bytes)
 {

@@ -26,7 +26,7 @@
 #define CGROUPS_MAX (64u << 10)
 #define MAP_MAX     8192u      /* bytes of a line */
 #define MAPS_MAX    (1u << 14) /* lines of a process */
-#define LINES_MAX   (1u << 15) /* of all processes of a pod, or of a few, in one look */
+#define LINES_MAX   (1u << 15) /* of a pod's processes in one look; some pods share this number */
 #define SHARES      64u
 
 #define SELF 0 /* instead of a pid: the plugin */
@@ -149,7 +149,7 @@ static int find_held(const char *proc, int pid, bool held[static PROCESSES_GPUS]
         return n > 0 ? n : denied ? -EACCES : 0;
 }
 
-/* True for a directory in which subletd has started it (mps_servers.h): DIR/mps/UID.TENANT.GPU. */
+/* True if subletd has started MPS in this directory (mps_servers.h): DIR/mps/UID.TENANT.GPU. */
 static bool is_of_subletd(const char *directory)
 {
         const char *name = strrchr(directory, '/');
@@ -174,7 +174,7 @@ static bool is_started_by_subletd(const char *proc, int pid)
 }
 
 /* Control daemons and servers of MPS keep the device files of the GPUs that they serve open. If a
- * process of the node itself may not be looked into, its word is taken; in a pod anybody may have
+ * process outside of pods may not be looked into, its name is believed; in a pod anybody may have
  * chosen the name. */
 static void look_at_mps(const char *proc, int pid, bool in_pod, struct processes_mps *mps)
 {
@@ -188,8 +188,8 @@ static void look_at_mps(const char *proc, int pid, bool in_pod, struct processes
                 mps->held[i] |= held[i];
 }
 
-/* The number of an instance of MIG is not known, nor are numbers without the driver's files in
- * /proc. Such a card may be any GPU that is no other card. */
+/* A MIG instance has no known device number, and without the driver's files in /proc no card has
+ * one. Such a card may be any GPU that is no other card. */
 void processes_mark_mps(const struct processes_mps *mps, const char *proc, struct cards *cards)
 {
         static const bool none[PROCESSES_GPUS];

@@ -301,8 +301,8 @@ static const struct rpc_method *find_method(const struct rpc *r, const grpc_slic
         return NULL;
 }
 
-/* Finds out who calls. A process with too many calls loses its connection: refusals would wait
- * there if it reads none. Returns false then. */
+/* Finds out which process calls. False: the process has too many calls, and loses its connection:
+ * refusals would wait there if it reads none. */
 static bool admit(struct rpc_call *c)
 {
         char *peer = grpc_call_get_peer(c->call);
@@ -326,7 +326,7 @@ static void on_accepted(struct op *op, bool ok)
 
         r->accepting = false;
         if (ok && !r->ending) {
-                /* Only this tells that a caller has left. */
+                /* Only this operation tells that a caller has left. */
                 close.data.recv_close_on_server.cancelled = &c->cancelled;
                 call_begin(c, &close, 1, &c->closed);
                 c->method = find_method(r, &c->details.method);
@@ -370,7 +370,7 @@ static void accept_call(struct rpc *r)
         r->accepting = true;
         if (grpc_server_request_call(r->server, &c->call, &c->details, &c->metadata, r->queue,
                                      r->queue, &c->accepted) != GRPC_CALL_OK) {
-                r->ending = true; /* never, says gRPC: nothing is wrong with what it is given */
+                r->ending = true; /* gRPC fails only if it is given something wrong */
                 (void)call_done(c);
         }
 }
@@ -462,7 +462,7 @@ int rpc_ask(struct rpc *r, const char *path, const char *method, const void *byt
 
 static int on_peer(sd_event_source *source, int fd, uint32_t events, void *userdata);
 
-/* Too many descriptors are open: stops taking peers for a while, since they stay readable. */
+/* Takes peers again. Too many descriptors were open, and waiting peers keep the socket readable. */
 static int on_rest(sd_event_source *source, uint64_t usec, void *userdata)
 {
         struct rpc *r = userdata;
@@ -531,7 +531,7 @@ int rpc_listen(struct rpc *r, const char *path)
         memcpy(address.sun_path, path, strlen(path) + 1);
         memcpy(r->path, address.sun_path, sizeof(r->path));
         if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
-                (void)unlink(path); /* of a plugin that was killed */
+                (void)unlink(path); /* a killed plugin has left it */
         fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
                 return -errno;
@@ -598,7 +598,7 @@ static void on_stopped(struct op *op, bool ok)
         r->ended = true;
 }
 
-/* Peers make gRPC write what is of use only to those who look for a mistake. */
+/* Peers can make gRPC write lines, which help only to find a mistake. */
 static void on_grpcs_line(gpr_log_func_args *args)
 {
         log_debug("gRPC: %s", args->message);
@@ -643,7 +643,7 @@ int rpc_new(sd_event *loop, const struct rpc_method *methods, void *userdata, st
         }
         r->done_out = ends[0];
         r->done_in = ends[1];
-        (void)fcntl(r->done_out, F_SETFL, O_NONBLOCK); /* the pump's end waits */
+        (void)fcntl(r->done_out, F_SETFL, O_NONBLOCK); /* only the pump's end waits */
         e = sd_event_add_io(loop, &r->on_done, r->done_out, EPOLLIN, on_done, r);
         if (e < 0)
                 goto close_pipe;

@@ -226,7 +226,7 @@ static void succeed(struct tenants *t)
 }
 
 /* The daemon refuses the file even without minima, so something else is wrong, such as its own
- * configuration. The whole file stays, for the time when that is mended. */
+ * configuration. The whole file stays, and counts once that is mended. */
 static void give_up(struct tenants *t, const char *reason)
 {
         char problem[sizeof(t->problem)], shown[161];

@@ -21,7 +21,8 @@
 
 struct certificate {
         unsigned holders;
-        struct certificate *next; /* held: a connection may have begun with this one and use that */
+        struct certificate *next; /* the next newer one; held, since a connection that began with
+                                     this one may use that one */
         gnutls_pcert_st chain[CHAIN_MAX];
         unsigned length;
         gnutls_privkey_t key;

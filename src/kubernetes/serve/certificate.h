@@ -20,7 +20,7 @@ void certificate_close(void);
  * told in the log once, and the last good certificate stays. */
 void certificate_refresh(void);
 
-/* Keeps the certificate of now, and all that follow it, until the release. NULL: none is open. */
+/* Keeps the current certificate and all later ones until the release. NULL: none is open. */
 struct certificate *certificate_hold(void);
 void certificate_release(struct certificate *c);
 

@@ -1,4 +1,4 @@
-/* client_ca.c: owns who counts as a client that may ask. Must never accept a certificate that was
+/* client_ca.c: owns the check of a client's certificate. Must never accept a certificate that was
  * not signed for clients. */
 #include "kubernetes/serve/client_ca.h"
 

@@ -18,10 +18,10 @@
 #include "base/units.h"
 #include "http/http.h"
 
-#define SMALL_BYTES  (32u << 10) /* taken without waiting: so much for each connection */
+#define SMALL_BYTES  (32u << 10) /* each connection may send so much without waiting */
 #define TRIM_BYTES   (256u << 10)
 #define SENTENCE_MAX 512
-/* For a large body while others wait. The API server gives up after 3 s. */
+/* How long a large body may take while others wait. The API server gives up after 3 s. */
 #define LARGE_NS (2 * NSEC_PER_SEC)
 
 enum state { TAKING, WAITING, BUSY, ANSWERED, ABANDONED };
@@ -29,7 +29,7 @@ enum state { TAKING, WAITING, BUSY, ANSWERED, ABANDONED };
 struct request {
         struct requests *all;
         struct client *client;
-        struct request *next; /* of those that wait, or that are busy */
+        struct request *next; /* the next one that waits, or that is busy */
         enum state state;
         const struct requests_door *door;
         bool too_large;
@@ -41,9 +41,9 @@ struct request {
 struct requests {
         const struct requests_service *service;
         size_t body_max;
-        struct request *large; /* whose body may be large; NULL: nobody's is */
+        struct request *large; /* the one whose body may be large; NULL: none */
         uint64_t large_since_ns;
-        struct request *first; /* that waits for that */
+        struct request *first; /* the first that waits to be `large` */
         struct request *busy;  /* the first of those whose answer is to be tried again */
         bool resumed, ending;
 };
@@ -128,7 +128,7 @@ static void hold(struct request *q, enum state state, struct request **link)
         MHD_suspend_connection(q->client->mhd);
 }
 
-/* MHD calls again with what was not taken. */
+/* Lets MHD go on: it calls again with the bytes that were not taken. */
 static void let_go(struct request **link, enum state state)
 {
         struct request *q = *link;
@@ -193,7 +193,8 @@ static bool may_be_large(struct request *q)
         return r->large == q;
 }
 
-/* The next one's turn: the first in the line, but peers that kept others waiting come last. */
+/* Ends this request's turn to be large. The next turn is that of the first in the line, but peers
+ * that kept others waiting come last. */
 static void end_large(struct request *q)
 {
         struct requests *r = q->all;
@@ -279,7 +280,7 @@ static int begin_body(struct request *q)
 {
         const char *header = MHD_lookup_connection_value(q->client->mhd, MHD_HEADER_KIND,
                                                          MHD_HTTP_HEADER_CONTENT_LENGTH);
-        uint64_t length = 0; /* in chunks: nobody knows */
+        uint64_t length = 0; /* not known if the body comes in chunks */
 
         if (header && units_parse_count(header, &length) < 0)
                 return say(q, MHD_HTTP_BAD_REQUEST, "the Content-Length is no number");

@@ -17,9 +17,9 @@
 /* A path at which something is sent with POST, and answered with JSON. */
 struct requests_door {
         const char *path;
-        /* Writes the answer, which the caller frees. 0; or, with a sentence without a newline in
-         * error, -EINVAL: the client is wrong (400), -EAGAIN: not now (503); or -ENOMEM; or -EBUSY:
-         * call it again a moment later. */
+        /* Writes the answer, which the caller frees. 0; -ENOMEM; -EBUSY: call it again a moment
+         * later. With a sentence in error, without a newline: -EINVAL, the client is wrong (400);
+         * -EAGAIN, not now (503). */
         int (*answer)(const char *text, size_t size, void *userdata, char **ret_answer,
                       char error[static REQUESTS_ERROR_MAX]);
 };

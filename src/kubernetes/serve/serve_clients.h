@@ -14,9 +14,9 @@
 #define CLIENTS_PLACES  256u
 #define CLIENTS_WAITING 1024u
 
-/* From the first byte of a connection to the end of its request's header. */
+/* The most time from the first byte of a connection to the end of its request's header. */
 #define CLIENTS_HEADER_NS (5 * UINT64_C(1000000000))
-/* From there to the end of the answer: no API server waits longer. */
+/* The most time from there to the end of the answer: no API server waits longer. */
 #define CLIENTS_REQUEST_NS (10 * UINT64_C(1000000000))
 /* The API server closes its idle connections after 90 s. If the server were the first, a request
  * that is just being sent would be lost. */

@@ -51,7 +51,7 @@ struct server {
 
 /* ---- connections ---- */
 
-/* MHD notices the end, and closes. */
+/* Shuts the connection down. MHD notices that, and closes it. */
 static void end_client(struct server *s, struct client *k)
 {
         clients_end(s->clients, k);
@@ -77,7 +77,7 @@ static void on_connection(void *userdata, struct MHD_Connection *c, void **socke
         clients_leave(s->clients, k);
 }
 
-/* MHD closes what it does not take. */
+/* Passes clients that have a place to MHD, which closes those that it does not take. */
 static void let_in(struct server *s)
 {
         struct client *k;
@@ -234,7 +234,7 @@ static int on_post(sd_event_source *src, void *userdata)
         return s->quiet && !clients_any_busy(s->clients) ? sd_event_exit(s->event, 0) : 0;
 }
 
-/* What on_post() does follows. */
+/* on_post() runs next, and does the rest. */
 static int on_look(sd_event_source *src, uint64_t usec, void *userdata)
 {
         struct server *s = userdata;

@@ -54,7 +54,7 @@ static int listen_on(const struct addrinfo *a, int *ret)
         return 0;
 }
 
-/* Without an address: all of both families, or of IPv4 where the kernel has no IPv6. */
+/* Without an address, listens at all of both families, or of IPv4 if the kernel has no IPv6. */
 int socket_open(const char *text, int *ret)
 {
         const int families[] = {AF_INET6, AF_INET};

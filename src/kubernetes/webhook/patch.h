@@ -30,5 +30,5 @@ void patch_close(struct patch *p);
 /* value NULL: the operation has none. */
 void patch_operation(struct patch *p, const char *operation, json_t *value,
                      const char *const *path);
-/* Adds a sentence unless it is there already. What a terminal would obey is replaced. */
+/* Adds a sentence unless it is there already. Replaces characters that a terminal would obey. */
 void patch_say(struct patch *p, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -188,7 +188,7 @@ static void tolerate(const json_t *spec, struct patch *p)
 
 /* ---- the pod ---- */
 
-/* Appends the containers of one list. An entry that is no object is nobody's business here. */
+/* Appends the containers of one list. Entries that are no objects are left out. */
 static size_t read_list(const json_t *spec, const char *list, struct container *ret)
 {
         json_t *json;

@@ -105,7 +105,7 @@ static void read_all_per_container(const json_t *pod, struct container *containe
                 if (strncmp(key, PER_CONTAINER, strlen(PER_CONTAINER)) == 0 &&
                     json_is_string(value))
                         read_per_container(key, json_string_value(value), containers, n, p);
-        /* As there: the one that is missing is like the one that is given. */
+        /* A missing request or limit takes the value of the other, as for KAI. */
         for (size_t i = 0; i < n; i++) {
                 struct container *c = &containers[i];
 
@@ -219,7 +219,7 @@ static void read_gpus(const json_t *pod, struct container *containers, size_t n,
                 containers[i].gpus = gpus;
 }
 
-/* The ways of KAI to run programs at the same time are sublet's own decision here. */
+/* Warns of settings of KAI that stay in the pod, or have no effect here. */
 static void say_what_stays(const json_t *pod, struct patch *p)
 {
         const char *scheduler =
@@ -272,7 +272,7 @@ void words_read(const json_t *pod, struct container *containers, size_t n, struc
 
 bool words_are_foreign(const char *key)
 {
-        /* Of Volcano, HAMi, vgpu-manager, and the sharers of two cloud providers. */
+        /* Words of Volcano, HAMi, vgpu-manager, and the sharers of two cloud providers. */
         static const char *const beginnings[] = {
                 "volcano.sh/vgpu-",     "volcano.sh/gpu-",     "hami.io/",
                 "nvidia.com/gpumem",    "nvidia.com/gpucores", "nvidia.com/use-gpu",
@@ -373,7 +373,8 @@ void words_annotate(const json_t *pod, const struct container *containers, size_
         if (words_annotation(pod, MINIMUM) || words_annotation(pod, REQUEST))
                 return;
         if (words->fraction) {
-                /* Of what all minima may have: pods that fill a card for KAI fill it here. */
+                /* It is a part of what all minima may have, so that pods that fill a card for KAI
+                 * fill it here. */
                 const unsigned permille =
                         (unsigned)((uint64_t)words->fraction * SHARES_MINIMA_MAX / 1000000);
 

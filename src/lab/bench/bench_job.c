@@ -5,12 +5,11 @@
  *     sublet-bench-job BYTES SEED CPU PAUSE SECONDS ROUNDS PHASES [managed]
  *
  * It fills BYTES of GPU memory, prints "filled" and waits for a line on stdin. In each of PHASES
- * phases (0: until stdin ends) it computes CPU seconds on the processor, sleeps PAUSE seconds,
- * between half and one and a half times as long by SEED, and does ROUNDS rounds on the GPU. If
- * ROUNDS is 0, the first phase does the rounds that begin within SECONDS, and the others do as
- * many. "phase S" says how many seconds the GPU part took. "done ROUNDS MISMATCHES DIGEST" comes
- * last; then the program waits for the end of stdin, so that somebody can look at it before it is
- * gone. */
+ * phases (0: until stdin ends) it computes CPU seconds on the processor, sleeps 0.5 to 1.5 times
+ * PAUSE seconds, drawn by SEED, and does ROUNDS rounds on the GPU. If ROUNDS is 0, the first phase
+ * does the rounds that begin within SECONDS, and the others do as many. "phase S" says how many
+ * seconds the GPU part took. "done ROUNDS MISMATCHES DIGEST" comes last; then the program waits for
+ * the end of stdin, so that somebody can look at it before it is gone. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "client/common/cli.h"
 #include "lab/demo/demo.h"
 
-#define PROBE_PHASES  3   /* of a program alone that otherwise goes on until others have ended */
+#define PROBE_PHASES  3   /* phases of an endless program when it runs alone */
 #define LIMIT_TIMES   20  /* a run may take so many times the duration for each program … */
 #define LIMIT_EXTRA_S 120 /* … and this for starts and moves */
 

@@ -131,7 +131,8 @@ bool bench_mix_fits(const struct bench_mix *mix, uint64_t capacity, unsigned job
 uint64_t bench_capacity(const struct bench_mix *const *mixes, size_t n, unsigned jobs,
                         const struct bench_room *room)
 {
-        /* All needs are proportional to the card. On a card as large as this they are exact. */
+        /* Needs grow in proportion to the card. They are computed for a huge card, where rounding
+         * does not matter. */
         const uint64_t whole = 1000 * GIB, usable = whole / 100 * USABLE_PERCENT;
         uint64_t capacity = room->card_bytes;
 

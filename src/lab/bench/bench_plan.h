@@ -26,7 +26,7 @@ enum bench_figure {
 struct bench_role {
         const char *name;
         enum bench_figure figure;
-        unsigned permille;      /* working set, of the memory that a program gets of the card */
+        unsigned permille;      /* working set, in permille of what a program may use of the card */
         double cpu, pause, gpu; /* gpu 0: a phase is one round */
         unsigned phases;        /* 0: until the mix's other role has ended */
         bool many;              /* as many programs as --jobs says; otherwise one */
@@ -44,8 +44,8 @@ extern const struct bench_mix bench_mixes[];
 extern const size_t bench_mixes_count;
 
 /* Puts the mixes that a list of names chooses into ret, in the list's order. A name chooses the mix
- * of that name, or those that begin with it and '_'. Returns their number, or -EINVAL; then
- * ret_wrong, of BENCH_TEXT_MAX bytes, is the name that chooses none, and -E2BIG for too many. */
+ * of that name, or those that begin with it and '_'. Returns their number; -E2BIG: too many;
+ * -EINVAL: a name chooses none, and ret_wrong, of BENCH_TEXT_MAX bytes, gets it. */
 int bench_choose_mixes(const char *list, const struct bench_mix *ret[static BENCH_MIXES_MAX],
                        char ret_wrong[static BENCH_TEXT_MAX]);
 
@@ -60,16 +60,16 @@ uint64_t bench_mix_bytes(const struct bench_mix *mix, uint64_t capacity, unsigne
 /* Tells whether all programs of a mix fit the card together. */
 bool bench_mix_fits(const struct bench_mix *mix, uint64_t capacity, unsigned jobs);
 
-/* What there is for the programs of a mix. */
+/* The memory that the programs of a mix may use. */
 struct bench_room {
         uint64_t card_bytes;
         uint64_t promised_bytes; /* host memory for what does not fit the card */
-        uint64_t pinned_bytes;   /* host memory that all programs may hold: each keeps as much as it
-                                    ever had to move out at a time */
+        uint64_t pinned_bytes;   /* host memory that all programs may keep: each keeps the most that
+                                    it has moved out at a time */
 };
 
-/* Returns how much of the card to use: all of it, or as much as the host has room for, for the
- * largest of the mixes; a multiple of a MiB. */
+/* Returns how much of the card to use, a multiple of 1 MiB: all of it, or what host memory allows
+ * for the largest mix. */
 uint64_t bench_capacity(const struct bench_mix *const *mixes, size_t n, unsigned jobs,
                         const struct bench_room *room);
 

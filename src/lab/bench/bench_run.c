@@ -196,7 +196,7 @@ static void hear_end(struct program *p)
 
 /* ---- the course of a run ---- */
 
-/* Lets the programs begin: each as soon as it is there, or all at the same moment. */
+/* Lets each program begin when it has filled its memory, or all when the last one has. */
 static void let_begin(struct watch *w)
 {
         const uint64_t now = clock_now_ns();

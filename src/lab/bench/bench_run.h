@@ -46,7 +46,7 @@ struct bench_run {
         bool serial;         /* one after the other */
         bool meet;           /* the clock starts when all have filled their memory */
         const char *quantum; /* NULL: the daemon's default */
-        double limit;        /* seconds; who is not done then has failed */
+        double limit;        /* seconds; a program that is not done by then has failed */
         unsigned n;
         struct bench_job jobs[BENCH_JOBS_MAX];
         /* The answer. */

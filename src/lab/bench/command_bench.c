@@ -26,7 +26,7 @@
 /* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
  * somebody. */
 #define UNUSED_BYTES (1 * GIB)
-/* Parts of the host's memory that are used: of what the daemon may promise, and of what is free. */
+/* How much host memory the run uses: of what the daemon may promise, and of free memory. */
 #define PROMISED_PERCENT     90
 #define PINNED_PERCENT       75
 #define DURATION_S           15

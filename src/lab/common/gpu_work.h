@@ -1,10 +1,10 @@
 /* gpu_work.h: the GPU's part of the programs that show and measure sharing: memory in which every
  * word is known, through the driver API.
  *
- * The driver is loaded at run time, from wherever the environment names it. For one program with
- * one thread and one context. A call of the driver that fails prints "failed CALL RESULT" to stdout
- * and ends the program with status 1; memory that runs out prints "memory BYTES", what was
- * allocated before, and ends it with status 0. */
+ * The driver is loaded at run time, from wherever the environment names it. Serves a program with
+ * one thread and one context. If a call of the driver fails, the program prints "failed CALL
+ * RESULT" to stdout and ends with status 1. If memory runs out, it prints "memory BYTES", the bytes
+ * allocated so far, and ends with status 0. */
 #pragma once
 
 #include <stdbool.h>

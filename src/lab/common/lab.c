@@ -212,7 +212,8 @@ static void on_interrupt(int signal)
 
 void lab_catch_interrupt(void)
 {
-        /* Ctrl-C ends no wait for a daemon that starts: it could not be stopped yet. */
+        /* SA_RESTART: Ctrl-C does not interrupt the start of a daemon, which could not be stopped
+         * yet. */
         struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
 
         (void)sigaction(SIGINT, &action, NULL);

@@ -1,9 +1,9 @@
 /* lab_driver.h: the driver for the programs of the lab, which load it at run time, from wherever
  * the environment names it.
  *
- * For one file of a program. The file defines DRIVER_CALLS(X), with X(name, symbol, parameters) for
- * each function that it calls, includes this header, and defines say_failed() and say_no_driver(),
- * which end the program. */
+ * One file of a program includes this header. The file first defines DRIVER_CALLS(X), with X(name,
+ * symbol, parameters) for each function that it calls. It also defines say_failed() and
+ * say_no_driver(), which end the program. */
 #pragma once
 
 #include <dlfcn.h>

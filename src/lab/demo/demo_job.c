@@ -1,7 +1,7 @@
 /* demo_job.c: sublet-demo-job, the program that the demo runs twice on one card: an ordinary
  * program of the driver API that knows nothing of sublet. It fills SIZE of GPU memory with values
  * computed from position and round. Then it pauses and computes in turn, PHASES times. Each round
- * of computing checks all values before it writes the next ones (job/gpu_work.c).
+ * of computing checks all values before it writes the next ones (lab/common/gpu_work.c).
  *
  *     sublet-demo-job SIZE [KEY [PHASES [SECONDS [ROUNDS]]]]
  *
@@ -10,7 +10,7 @@
  * many.
  *
  * Prints one line a step to stdout: "allocated BYTES", "pause", "compute", "round N", "done ROUNDS
- * MISMATCHES DIGEST", or "memory BYTES" (BYTES were allocated when memory ran out), "failed CALL
+ * MISMATCHES DIGEST", "memory BYTES" (BYTES were allocated when memory ran out) or "failed CALL
  * RESULT". Exit status 0; 1 after "failed"; 2 for wrong arguments. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -45,7 +45,7 @@ static const struct {
 #undef METRIC
 };
 
-/* A mean; its share of windows is its own, because NVML may lack a figure for a while. */
+/* A mean. It counts its own windows, because NVML may lack a figure for a while. */
 struct mean {
         double sum;
         unsigned n;

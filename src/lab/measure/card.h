@@ -1,8 +1,8 @@
 /* card.h: what NVML says of one card while a job is measured on it: its utilisation by windows of
  * 0.1 s (GPM, from Hopper on), power, clock, the processes on it.
  *
- * All of it is of the whole card. A figure that the card or the driver does not give is NAN. NVML
- * is loaded at run time, and no function waits. One thread. */
+ * All figures are of the whole card. A figure that the card or the driver does not give is NAN.
+ * NVML is loaded at run time, and no function waits. One thread. */
 #pragma once
 
 #include <math.h>
@@ -38,6 +38,7 @@ void card_look(struct card *card);
 /* Forgets the windows so far. */
 void card_reset(struct card *card);
 void card_figures(const struct card *card, struct card_figures *ret);
-/* Returns how many processes other than these have a context on the card; -1: not known. NVML in a
- * container may number processes otherwise, so that none is found: then only the count tells. */
+/* Returns how many processes other than these have a context on the card; -1: not known. In a
+ * container, NVML may give other pids, and none of ours is found: then only the number of processes
+ * counts. */
 int card_others(const struct card *card, const pid_t *own, unsigned n_own);

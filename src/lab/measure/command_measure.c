@@ -115,7 +115,7 @@ static bool holds_something(const char *path)
         return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
 }
 
-/* Takes a name that there is already. */
+/* Takes the name of a file that exists. */
 static int take_over(const struct measuring *m, const char *path)
 {
         _cleanup_fclose_ FILE *out = NULL;
@@ -159,7 +159,7 @@ static int take_free_name(struct measuring *m, char **ret_path)
         return CLI_OK;
 }
 
-/* Done before the program runs. */
+/* Chooses and claims the file before the program runs. */
 static int name_output(struct measuring *m, char **ret_path)
 {
         int r;
@@ -264,7 +264,7 @@ static int add_half(const struct measuring *m, const char *path, struct job *job
         return r;
 }
 
-/* Looks only when nothing was measured: an error of the program's own says more. */
+/* Asks the driver only when nothing was measured: an error of the program's own says more. */
 static int fail_without_kernels(const struct measuring *m)
 {
         struct driver_report report;

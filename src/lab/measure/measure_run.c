@@ -18,7 +18,7 @@
 
 #define TICK_NS       (100 * NSEC_PER_MSEC)
 #define NO_STEPS_NS   (60 * NSEC_PER_SEC) /* --steps: how long to wait for the first step */
-#define LEAST_NS      NSEC_PER_SEC        /* a shorter window is given up for all that was seen */
+#define LEAST_NS      NSEC_PER_SEC        /* if the window is shorter, all that was seen counts */
 #define MERCY_NS      (10 * NSEC_PER_SEC) /* from SIGTERM to SIGKILL */
 #define RESTARTS_MOST 4u                  /* of the window, when a longer step is found */
 #define OTHERS_EVERY  10u
@@ -79,7 +79,7 @@ static int set_variables(const struct measure_run *r)
                 result = set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", MPS_SHARE_PERCENT);
         if (result == CLI_OK)
                 result = set(launch_gpus_variable(r->launch), r->gpu);
-        /* Or the library would ask the daemon for another server. */
+        /* Otherwise the library would ask the daemon for another server. */
         return result == CLI_OK ? set("SUBLET_WAY", "auto") : result;
 }
 
@@ -112,7 +112,7 @@ int measure_run_start(struct measure_run *r)
                 return cli_fail(CLI_FAILED, "cannot start a process: %m");
         if (r->pid == 0)
                 become_program(r);
-        /* Ctrl-C reaches the program, too, which decides what follows. */
+        /* Ctrl-C reaches the program, too, and the program decides what follows. */
         (void)sigaction(SIGINT, &action, NULL);
         (void)sigaction(SIGTERM, &action, NULL);
         (void)sigaction(SIGHUP, &action, NULL);
@@ -150,7 +150,7 @@ static bool read_stat(pid_t pid, pid_t *ret_parent, double *ret_cpu_s)
         n = fread(text, 1, sizeof(text) - 1, f);
         (void)fclose(f);
         text[n] = 0;
-        behind = strrchr(text, ')'); /* of the name, which may have spaces */
+        behind = strrchr(text, ')'); /* the end of the name, which may have spaces */
         if (!behind || sscanf(behind + 1, " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
                               &parent, &user, &system) != 3)
                 return false;
@@ -222,7 +222,7 @@ static void note_cpu(struct measure_run *r)
                 r->cpu_now = cpu_s;
 }
 
-/* What the card's other users do is in its figures, too. */
+/* The card's figures include what other users do on it. */
 static void look_for_others(struct measure_run *r)
 {
         pid_t own[PAGES_MAX];
@@ -326,7 +326,7 @@ static void tick(struct measure_run *r)
         }
 }
 
-/* A program that ends early: all that was seen counts, if the window was too short. */
+/* If a program ended early and the window is too short, all that was seen counts. */
 void measure_run_widen(struct measure_run *r)
 {
         const uint64_t seen_ns = sub_sat(r->end_ns, r->begin_ns);

@@ -23,17 +23,17 @@ enum measure_stage {
 };
 
 struct measure_run {
-        /* Set by the caller, as all members up to the next comment. */
+        /* The caller sets these members, up to gpu. */
         const struct launch *launch;
         char **command;
         uint64_t steps;      /* 0: only the time counts */
         uint64_t seconds_ns; /* 0: only the steps count */
         uint64_t warm_up_ns;
         uint64_t patience_ns; /* how long to wait for the first kernel; 0: as long as it takes */
-        struct card *card;    /* NULL: nobody looks at it; measure_run_clear() closes it */
-        const char *mps;      /* the directory of a control daemon, with whose server the program
-                                 gets half of the SMs; NULL: it runs without */
-        const char *gpu;      /* with mps: its GPU's UUID */
+        struct card *card;    /* NULL: no card is watched; measure_run_clear() closes it */
+        const char *mps; /* the directory of a control daemon, whose server gives the program half
+                            of the SMs; NULL: no MPS */
+        const char *gpu; /* with mps: its GPU's UUID */
 
         char folder[64]; /* of the library's files */
         pid_t pid;
@@ -44,9 +44,9 @@ struct measure_run {
         uint64_t started_ns;
         bool card_chosen, crowd_said;
         enum measure_stage stage;
-        struct pages first, begin, end; /* first: nothing was seen */
+        struct pages first, begin, end; /* first: before anything was seen */
         uint64_t begin_ns, end_ns;
-        double cpu_begin, cpu_now; /* of the process that submits most, in seconds; NAN */
+        double cpu_begin, cpu_now; /* of the process that submits most, in s; NAN: not known */
         unsigned restarts, ticks;
 };
 
@@ -56,8 +56,8 @@ int measure_run_start(struct measure_run *r);
 void measure_run_watch(struct measure_run *r);
 /* Begins the measured time again, and waits until it is over. The program must run. */
 void measure_run_again(struct measure_run *r);
-/* Has the figures of a program that ended early be of all that was seen, if the measured time was
- * too short, and says so. Something must have been seen. */
+/* If a program ended early and the measured time was too short, makes the figures cover all that
+ * was seen, and says so. Something must have been seen. */
 void measure_run_widen(struct measure_run *r);
 /* Returns what was seen in the measured time; 0 s: too little to say anything. */
 struct report_seen measure_run_seen(const struct measure_run *r);

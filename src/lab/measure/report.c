@@ -118,8 +118,8 @@ static double waves_of(const struct measure_page *page, const struct measure_ker
         return fit > 0 ? blocks / fit : NAN;
 }
 
-/* Blocks run in rounds: behind a full one, the last takes as long as the others. A kernel that
- * fills a part of the card counts as this part of a round, an unknown one as a round. */
+/* Returns the rounds that the kernel's blocks run in. The last round takes as long as a full one.
+ * Blocks that fill a part of the card count as that part of a round, an unknown number as one. */
 static double rounds_of(const struct measure_page *page, const struct measure_node *node)
 {
         const double waves = waves_of(page, &page->kernels[node->kernel]);
@@ -133,7 +133,8 @@ static double outside_seconds(const struct measure_page *page, const struct meas
         return mean_seconds(&page->kernels[node->kernel].time, NULL);
 }
 
-/* The time of one launch of a node. round_s: of a round of blocks, in kernels never timed alone. */
+/* The time of one launch of a node. round_s: the time of a round of blocks in kernels never timed
+ * alone. */
 static double node_seconds(const struct measure_page *page, const struct measure_node *node,
                            double round_s)
 {
@@ -142,9 +143,10 @@ static double node_seconds(const struct measure_page *page, const struct measure
         return isnan(seconds) ? KERNEL_LEAST_S + rounds_of(page, node) * round_s : seconds;
 }
 
-/* How long a round of blocks takes in kernels that were never timed alone: such that all kernels
- * take the graph's time, but no less than in kernels whose times are known. Those times may exceed
- * the graph's, because events lengthen them, and because kernels of a graph may overlap. */
+/* How long a round of blocks takes in kernels that were never timed alone. It makes all kernels
+ * together take the graph's time, but is no less than in kernels whose times are known. The known
+ * times may exceed the graph's, because events lengthen them, and because kernels of a graph may
+ * overlap. */
 static double round_seconds(const struct measure_page *page, const struct measure_graph *g,
                             double whole)
 {
@@ -221,7 +223,7 @@ static int by_seconds(const void *a, const void *b)
 
 /* Two events lengthen what is between them: the GPU finishes the kernel before, and only then
  * begins with the next one. If the times of all kernels are more than the time in which the GPU was
- * busy, this is taken off each launch, as far as it explains the difference. */
+ * busy, this delay is taken off each launch, as far as it explains the difference. */
 static void correct_rows(struct rows *rows, double busy_seconds)
 {
         double launches = 0, each;
@@ -314,7 +316,7 @@ static bool fill_kernels(const struct rows *rows, double steps, struct job *ret)
 
 /* ---- steps ---- */
 
-/* The steps between two looks: their numbers in the count of the era of the end. */
+/* The steps between two looks, as the era of the second look numbers them. */
 struct steps_seen {
         uint64_t first, last; /* the first one that began, and the last one */
         bool whole;           /* all of the time between the looks belongs to this era */
@@ -340,7 +342,7 @@ static int by_size(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* Half the width that two thirds of the times of a step lie in, as a part of the median. */
+/* Half the width of the middle two thirds of the step times, as a part of their median. */
 static double spread_of(const struct measure_page *p, uint64_t first, uint64_t last)
 {
         const size_t n = (size_t)(last - first);
@@ -373,7 +375,7 @@ static double fill_steps(const struct report_seen *seen, struct job *ret)
                         (void)strcpy(ret->steps.unit, "step");
                         ret->steps.count = (double)(s.last - s.first);
                         ret->steps.per_second = (double)(s.last - kept) / ((double)took_ns / 1e9);
-                        if (kept > s.first) /* of all, not of the last ones */
+                        if (kept > s.first) /* the rate of all steps, not only of the last ones */
                                 ret->steps.per_second = ret->steps.count / seen->seconds;
                         ret->steps.spread = spread_of(now, kept, s.last);
                         return s.whole ? ret->steps.count + 1

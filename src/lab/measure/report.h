@@ -19,7 +19,7 @@ struct report_seen {
 bool report_fill(const struct report_seen *seen, struct job *ret);
 /* Returns how many steps the program began between the two looks; 0: no step is known. */
 unsigned long long report_steps(const struct pages *begin, const struct pages *end);
-/* Adds the rate with half of the SMs, from what report_fill() made of a run with these: a step has
- * as many launches there. 0; -ENODATA: one of the two runs launched nothing; -EAGAIN: the program
- * did something else there. */
+/* Adds the rate on half of the SMs. half: what report_fill() made of a run on these; its steps have
+ * as many launches. 0; -ENODATA: one of the two runs launched nothing; -EAGAIN: the program did
+ * something else in that run. */
 int report_half(const struct job *half, struct job *ret);

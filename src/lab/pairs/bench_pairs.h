@@ -1,5 +1,4 @@
-/* bench_pairs.h: the parts of sublet bench pairs: what is measured with, the data file, the table.
- */
+/* bench_pairs.h: the parts of sublet bench pairs: the setting, the data file, the table. */
 #pragma once
 
 #include <jansson.h>
@@ -17,7 +16,7 @@ struct pairs_setting {
         const char *simulator;      /* its folder; NULL: a GPU */
         const char *within; /* a number of jobs, or a file of their names; NULL: not asked for */
         bool torch;
-        unsigned kernels; /* so many beyond the table, instead of it; 0: the table */
+        unsigned kernels; /* so many drawn kernels instead of the table; 0: the table */
         struct pairs_choice choice;
         double seconds, limit; /* limit 0: none */
 };
@@ -51,11 +50,11 @@ struct pairs_data {
  * refused. CLI_OK, or an exit status after a message. */
 int pairs_data_open(struct pairs_data *d, const char *path, const struct job *card,
                     struct pairs_job *jobs, size_t n_jobs, struct pairs_results *results);
-/* These print a message and return an exit status if the line cannot be written. The first line,
- * unless the file has it: */
+/* These write lines. If they cannot, they print a message and return an exit status.
+ * pairs_data_begin() writes the first line, unless the file has it. */
 int pairs_data_begin(struct pairs_data *d, const struct job *card, double idle_w);
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured);
-/* One measure of the job's rate alone, which counts for this run from now on. */
+/* Writes a measured rate of the job alone, which this run uses from now on. */
 int pairs_data_alone(struct pairs_data *d, struct pairs_job *job, bool shared, double rate);
 /* handoffs: turns that sublet gave although the way was WAY_SLICED. */
 int pairs_data_pair(struct pairs_data *d, const struct pairs_job *jobs,
@@ -64,11 +63,11 @@ void pairs_data_close(struct pairs_data *d);
 
 /* ---- what one job is, alone ---- */
 
-/* Reads what a worker wrote of the card into `measured` of the job. 0 or -EINVAL. */
+/* Reads into ret->measured what a worker wrote about the card. 0 or -EINVAL. */
 int pairs_card_read(const char *path, struct job *ret, uint8_t ret_uuid[static 16]);
-/* Adds to the job what its worker wrote of its kernels, what NVML says (NULL: nothing), and how
- * fast it was. rates: of n windows; step: seconds of a step alone. 0 or -EINVAL: the worker's file
- * is no good. */
+/* Adds to the job what its worker wrote about its kernels, NVML's figures (NULL: none), and its
+ * speed. rates: one for each of n windows; step: seconds of a step alone. 0 or -EINVAL: the
+ * worker's file is no good. */
 int pairs_describe(struct job *job, const char *path, const struct card_figures *figures,
                    const double *rates, unsigned n, double step, double window_s);
 
@@ -83,7 +82,7 @@ int pairs_run(const struct pairs_setting *setting, struct pairs_job *jobs, size_
 
 void pairs_print_table(FILE *out, const struct pairs_job *jobs,
                        const struct pairs_results *results);
-/* How far the rates alone of each job are from each other. */
+/* Prints how far the rates alone of each job are from each other. */
 void pairs_print_steadiness(FILE *out, const struct pairs_job *jobs, size_t n_jobs);
 
 /* `sublet bench pairs`: argv[0] is "pairs". */

@@ -149,7 +149,7 @@ static bool fits(const struct pairs_job *job, const char *word, size_t length)
                 (strlen(kind) == length && strncmp(kind, word, length) == 0));
 }
 
-/* Leaves those jobs that a word of --jobs chooses. */
+/* Keeps only the jobs that a word of --jobs chooses. */
 static int choose_jobs(const struct pairs_setting *s, struct pairs_job *jobs, size_t *n)
 {
         bool chosen[PAIRS_JOBS_MAX] = {false};
@@ -179,7 +179,8 @@ static int choose_jobs(const struct pairs_setting *s, struct pairs_job *jobs, si
         return CLI_OK;
 }
 
-/* Leaves those jobs that the file names, one in a line. Kernels need not be in the list. */
+/* Keeps only the jobs that the file names, one in a line. The file may also name kernels that are
+ * not in the list. */
 static int choose_named(const char *path, struct pairs_job *jobs, size_t *n)
 {
         static struct pairs_job chosen[PAIRS_JOBS_MAX];

@@ -43,7 +43,7 @@ struct kernel_job {
         unsigned footprint_kib; /* memory that is accessed; 0: none */
         unsigned threads;       /* of a block */
         unsigned values;        /* that a thread computes with at once: more take more registers */
-        unsigned blocks_per_sm; /* the most, by shared memory that nobody uses; 0: as many as fit */
+        unsigned blocks_per_sm; /* the most, bounded by unused shared memory; 0: as many as fit */
         int grid;     /* above 0: so many full waves; below: percent of the SMs, a block each */
         unsigned us;  /* how long the kernel runs alone, about */
         unsigned gap; /* percent of the time without a kernel, because the host pauses */
@@ -67,18 +67,18 @@ void kernel_entry(const struct kernel_job *job, char buf[static KERNEL_NAME_MAX]
 /* Makes the job of this name, of the table or not. 0, or -ENOENT: there is no such job. */
 int kernel_find(const char *name, struct kernel_step *ret);
 
-/* The i-th kernel of the seed's sequence, which spreads evenly over all parameters. */
+/* Makes the i-th kernel of the seed's sequence, which spreads evenly over all parameters. */
 void kernel_draw(uint64_t seed, unsigned i, struct kernel_job *ret);
-/* The name and family of the i-th job; every seventh is a sequence of two to four kernels. */
+/* Writes the i-th job's name and family; every seventh is a sequence of two to four kernels. */
 void kernel_draw_name(uint64_t seed, unsigned i, char buf[static KERNEL_NAME_MAX],
                       const char **ret_family);
 const char *kernel_family_name(enum kernel_family family);
-/* "mix" of a sequence. */
+/* Returns "mix" for a sequence, else the name of the kernel's family. */
 const char *kernel_step_family(const struct kernel_step *step);
 
 /* Writes the job's code. Its entry is
  *     kernel_entry(u64 base, u64 bytes, u64 stride, u32 loops, u32 never)
- * where the memory at base has bytes, of which a thread accesses 16 in each step and goes on by
- * stride < bytes. loops is how often the body runs. The result is stored at base if it is equal to
- * never, so that no compiler may leave out the computation. 0, or -ENOSPC. */
+ * The memory at base has `bytes` bytes. A thread accesses 16 of them in each step, and goes on by
+ * stride < bytes. The body runs `loops` times. The result is stored at base if it equals `never`,
+ * so that no compiler may leave out the computation. 0, or -ENOSPC. */
 int kernel_ptx(const struct kernel_job *job, char *buf, size_t room);

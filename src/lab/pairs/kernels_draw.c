@@ -1,6 +1,6 @@
 /* kernels_draw.c: owns the synthetic jobs beyond the table: a sequence that spreads over all
- * parameters, and the names from which such jobs are made again. Must never make another job of a
- * name than it did before: data files have the names. */
+ * parameters, and the names from which such jobs are made again. The same name must always make the
+ * same job: data files have the names. */
 #include "lab/pairs/kernels.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@
 #define NUMBER_MOST 9999999
 
 /* The sequence is Halton's. Each parameter has a prime base; digits are multiplied, because plain
- * sequences of large bases are alike (Chi, Mascagni, Warnock 2005). The family's base is their
- * number, so each family comes once in as many jobs. */
+ * sequences of large bases are alike (Chi, Mascagni, Warnock 2005). The base of FAMILY is the
+ * number of families, so each family comes once in so many jobs. */
 enum dimension { GRID, LENGTH, INTENSITY, BLOCKS, FAMILY, FOOT, GAP, THREADS, VALUES, DIMENSIONS };
 static const struct {
         unsigned base, factor;
@@ -37,7 +37,7 @@ _Static_assert(KERNEL_FAMILIES_COUNT == 11, "the base of FAMILY is the number of
 /* What is sensible in a family. */
 static const struct {
         unsigned intensity;                       /* the most; 0: no arithmetic beside memory */
-        unsigned footprint_least, footprint_most; /* KiB, of what always uses memory */
+        unsigned footprint_least, footprint_most; /* KiB, of families that always use memory */
         unsigned values;                          /* the most */
 } limits[KERNEL_FAMILIES_COUNT] = {
         [KERNEL_FP32] = {256, 0, 0, 64},
@@ -75,19 +75,19 @@ static double draw(uint64_t seed, unsigned i, enum dimension d)
         return sum - floor(sum);
 }
 
-/* One of n. */
+/* Picks one of n things by u, which is in [0, 1). */
 static size_t pick(double u, size_t n)
 {
         return MIN((size_t)(u * (double)n), n - 1);
 }
 
-/* Evenly in the logarithm. */
+/* Returns a number from least to most, spread evenly in its logarithm. */
 static double between(double u, double least, double most)
 {
         return least * exp(u * log(most / least));
 }
 
-/* u, which is in [from, to), as a number in [0, 1). */
+/* Maps u, which is in [from, to), to [0, 1). */
 static double within(double u, double from, double to)
 {
         return MIN(MAX((u - from) / (to - from), 0.0), 0.999999);
@@ -110,7 +110,7 @@ static unsigned footprint(double u, double least, double most)
 
 /* ---- a kernel ---- */
 
-/* Of one value. */
+/* How many registers one value takes. */
 static unsigned registers_of(enum kernel_family family)
 {
         return family == KERNEL_TENSOR ? 4 : family == KERNEL_FP64 ? 2 : 1;
@@ -167,7 +167,8 @@ static void mix(uint64_t seed, unsigned i, unsigned n, struct kernel_step *ret)
 {
         *ret = (struct kernel_step){.n = n};
         for (unsigned k = 0; k < n; k++) {
-                /* Neighbours in one sequence are unlike: each part has a sequence of its own. */
+                /* Each part has a sequence of its own: neighbours in one sequence are always
+                 * unlike. */
                 kernel_draw(seed * KERNEL_PARTS_MAX + k, MIX_FIRST + i, &ret->kernels[k]);
                 ret->kernels[k].us = MAX(ret->kernels[k].us / n, (unsigned)US_LEAST);
                 if (k > 0)
@@ -269,7 +270,7 @@ static int find_kernel(const char *name, struct kernel_job *ret)
         return 0;
 }
 
-/* As kernel_find(), of jobs beyond the table. */
+/* The same as kernel_find(), for jobs beyond the table. */
 static int find_drawn(const char *name, struct kernel_step *ret)
 {
         char again[KERNEL_NAME_MAX];

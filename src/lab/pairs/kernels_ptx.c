@@ -115,7 +115,7 @@ static void advance(struct text *t)
                "  @%%p1 sub.u64 %%at, %%at, %%bytes;\n");
 }
 
-/* The cache of the SM is passed by: what is measured is the L2, or the memory behind it. */
+/* Reads bypass the cache of the SM: what is measured is the L2, or the memory behind it. */
 static void read_stream(struct text *t, const struct kernel_job *job)
 {
         add(t, "  ld.global.cg.v4.u32 {%%l0, %%l1, %%l2, %%l3}, [%%at];\n");
@@ -126,7 +126,7 @@ static void read_stream(struct text *t, const struct kernel_job *job)
         advance(t);
 }
 
-/* A random word of the memory: each thread has a sequence of its own. */
+/* Chooses a random word of the memory. Each thread has a sequence of its own. */
 static void choose_random(struct text *t)
 {
         add(t, "  mad.lo.u32 %%seed, %%seed, 1664525, 1013904223;\n"

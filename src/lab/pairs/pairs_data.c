@@ -53,7 +53,7 @@ static int find(const struct reading *r, const char *name)
         return name ? pairs_find_job(r->jobs, r->n_jobs, name) : -1;
 }
 
-/* Files of the first version have a number. */
+/* Files of the first version have a number instead of a text. */
 static void take_loops(const json_t *loops, char ret[static PAIRS_LOOPS_MAX])
 {
         const char *text = json_string_value(loops);
@@ -169,8 +169,8 @@ int pairs_data_open(struct pairs_data *d, const char *path, const struct job *ca
 
 /* ---- writing ---- */
 
-/* Takes over the line. It is in the file before the next is measured, so that a run which is cut
- * off is kept. */
+/* Writes the line, and takes over its reference. It is in the file before the next measurement, so
+ * an interrupted run keeps what it has measured. */
 static int write_line(struct pairs_data *d, json_t *line)
 {
         const int r =

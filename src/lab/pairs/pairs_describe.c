@@ -80,7 +80,7 @@ static int compare(const void *one, const void *other)
         return a < b ? -1 : a > b;
 }
 
-/* The median, and how far the others are from it. */
+/* Sets the rate, which is the median, and how far the rates are from each other. */
 static void take_rates(struct job *job, const double *rates, unsigned n, double window_s)
 {
         double sorted[16];

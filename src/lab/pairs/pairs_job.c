@@ -99,7 +99,7 @@ struct ready {
         double seconds;
 };
 
-/* A job on this card. Those that were prepared stay. */
+/* A job on this card. Prepared jobs stay. */
 struct step {
         char name[KERNEL_NAME_MAX];
         unsigned n;
@@ -198,8 +198,8 @@ static void launch_step(void)
 
 /* ---- to prepare a job ---- */
 
-/* The least of the shared memory of which one more block than the bound would not fit. So other
- * programs' blocks keep a part of it. */
+/* Returns the least shared memory for each block that lets no more blocks than the bound fit. So
+ * other programs' blocks keep a part of it. */
 static unsigned padding(const struct kernel_job *job, const struct ready *r)
 {
         const int bound = (int)job->blocks_per_sm;
@@ -218,7 +218,8 @@ static void count_blocks(struct ready *r, unsigned threads)
             (int)threads, r->shared_bytes);
 }
 
-/* Shared memory beyond 48 KiB has to be allowed. A card that does not have so much goes without. */
+/* More than 48 KiB of shared memory must be allowed first. On a card with less, blocks stay
+ * unbounded. */
 static void bound_blocks(const struct kernel_job *job, struct ready *r)
 {
         const unsigned bytes = padding(job, r);
@@ -328,7 +329,7 @@ static void calibrate(struct ready *r)
                 if (factor > 1 - NEAR && factor < 1 + NEAR)
                         return;
                 if (r->loops == 1 && factor < 1)
-                        return; /* shorter it cannot be */
+                        return; /* it cannot be shorter */
                 more = (double)r->loops * MIN(MAX(factor, 0.02), 50);
                 r->loops = (unsigned)MIN(MAX(more + 0.5, 1), LOOPS_MAX);
         }
@@ -371,7 +372,7 @@ static struct step *find_step(const char *name)
         return s;
 }
 
-/* Takes the loops of all parts. True: they are others than before. */
+/* Takes the loops of all parts. True: they have changed. */
 static bool take_loops(struct step *s, const char *loops)
 {
         bool changed = false;
@@ -425,8 +426,8 @@ struct window {
         unsigned size[BATCHES], first, n; /* batches in flight */
 };
 
-/* Work is spread evenly over the time since the batch before, also if another program's was in
- * between: a batch is short. */
+/* Counts the oldest batch, as if its work were even over the time since the batch before. That time
+ * may include another program's work: a batch is short. */
 static void finish_oldest(struct window *w)
 {
         double at, from, until;

@@ -13,10 +13,10 @@
 
 enum kind { KERNELS, MODELS, MIXED, WITHIN, KINDS };
 
-/* The first of these ways that is to be had has most of the pairs. */
+/* Most pairs are of the first of these ways that is available. */
 static const enum way ways_by_pairs[] = {WAY_SHARED, WAY_SLICED, WAY_TURNS};
 
-/* Of all rounds of a kind, one in so many is measured in each of these ways. */
+/* Each way measures one in so many rounds of a kind. */
 static const unsigned one_in[KINDS][WAYS] = {
         [KERNELS] = {1, 3, 10}, [MODELS] = {1, 1, 8}, [MIXED] = {8, 16, 48}, [WITHIN] = {1, 1, 1}};
 
@@ -125,9 +125,9 @@ static int add(struct list *l, const struct ranked *r)
         return 0;
 }
 
-/* One round of a kind: each job once, or nearly. Of one list, round r pairs i with r - i (modulo
- * the count), so that all rounds together have each pair once, and each job with itself. Of two
- * lists it pairs i of the shorter with i + r of the longer. */
+/* Adds one round of a kind: each job once, or nearly. Within one list, round r pairs i with r - i
+ * (modulo the count): all rounds together have each pair once, and each job with itself. Between
+ * two lists it pairs i of the shorter with i + r of the longer. */
 static int add_round(struct list *l, const unsigned *a, size_t n_a, const unsigned *b, size_t n_b,
                      unsigned round, struct ranked *r)
 {
@@ -158,7 +158,7 @@ static int add_kind(struct list *l, enum kind kind, const unsigned *a, size_t n_
                 return 0;
         for (unsigned i = 0; i < n_b; i++)
                 rounds[i] = i;
-        if (choice->partners) { /* rounds in sequence lead through the families */
+        if (choice->partners) { /* consecutive rounds go through the families */
                 const unsigned first = (unsigned)(splitmix_next(state) % n_b);
 
                 for (unsigned i = 0; i < n_b; i++)
@@ -216,7 +216,7 @@ int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const struct pairs_c
                 else
                         kernels[n_kernels++] = i;
         }
-        /* Neighbours in the table are alike: they shall not always meet the same ones. */
+        /* Neighbours in the table are alike, and must not always have the same partners. */
         r = deal(jobs, kernels, n_kernels, &seed);
         if (r == 0)
                 r = deal(jobs, models, n_models, &seed);

@@ -41,17 +41,17 @@ struct pairs_item {
 int pairs_find_job(const struct pairs_job *jobs, size_t n, const char *name);
 
 struct pairs_choice {
-        bool ways[WAYS]; /* which ones are to be had */
+        bool ways[WAYS]; /* which ones are available */
         uint64_t seed;
         unsigned partners; /* of each job, among its kind, in the way with most pairs; 0: all */
         bool within;       /* all pairs of all jobs in each way */
 };
 
 /* Makes the list of pairs. WAY_SHARED has most of the pairs, and without it WAY_SLICED. The
- * partners of a job are of different families, as far as there are so many. Whatever part of the
- * list is done from its beginning has each job about equally often, and each kind of pairs in
- * proportion. The caller frees *ret_items. 0 or -ENOMEM. */
+ * partners of a job are of different families, as far as there are so many. Any beginning of the
+ * list has each job about equally often, and each kind of pairs in proportion. The caller frees
+ * *ret_items. 0 or -ENOMEM. */
 int pairs_plan(const struct pairs_job *jobs, size_t n_jobs, const struct pairs_choice *choice,
                struct pairs_item **ret_items, size_t *ret_n);
-/* Puts n of the jobs, evenly of all families, to the beginning of the list. */
+/* Puts n of the jobs, chosen evenly from all families, at the beginning of the list. */
 void pairs_choose(struct pairs_job *jobs, size_t n_jobs, size_t n, uint64_t seed);

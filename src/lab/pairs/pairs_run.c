@@ -29,7 +29,7 @@
 #define JOB_S         180  /* a worker may take so long to prepare a job */
 #define FAILURES_MAX  4    /* of a job; then it is left out */
 #define REPORT_NS     (60 * NSEC_PER_SEC)
-#define KERNELS_MAX   500 /* that a measured worker has shown; then another one takes its place */
+#define KERNELS_MAX   500 /* that a measured worker may show; then another one takes its place */
 
 /* ---- time ---- */
 
@@ -62,7 +62,8 @@ static void order_job(struct pairs_worker *w, const struct pairs_job *job)
         pairs_worker_order(w, "job %s %s", job->name, job->loops[0] ? job->loops : "0");
 }
 
-/* True: the worker has answered that it is as ready for the job as all others. */
+/* Takes the worker's answer to an order to prepare. True: it is ready, and runs the job in the same
+ * way as the other workers. */
 static bool is_ready_for(struct pairs_running *r, struct pairs_worker *w, unsigned j)
 {
         struct pairs_job *job = &r->jobs[j];
@@ -94,8 +95,7 @@ static const char *said(const struct pairs_worker *w)
         return w->answer[0] ? w->answer : "the program has ended";
 }
 
-/* Tells these workers their jobs, those that have not been told yet, and waits. False after a
- * message. */
+/* Tells each worker its job, unless it has that job already, and waits. False after a message. */
 static bool prepare(struct pairs_running *r, struct pairs_worker *const *workers,
                     const unsigned *wanted, unsigned n)
 {
@@ -153,8 +153,8 @@ static bool run(const struct pairs_running *r, struct pairs_worker *const *worke
         return hear_counts(workers, n, seconds, ret_counts);
 }
 
-/* The other workers prepare the job too, all at once, so that no pair waits for that. What fails
- * there is told when a pair needs it. */
+/* Has the other workers prepare the job, all at once, so that no pair waits for that. A failure is
+ * reported when a pair needs the job there. */
 static void prepare_elsewhere(struct pairs_running *r, unsigned j)
 {
         const struct pairs_job *job = &r->jobs[j];
@@ -217,8 +217,8 @@ static bool watch(struct pairs_running *r, struct pairs_worker *w, double second
         return hear_counts(&w, 1, seconds, &count);
 }
 
-/* As the library sees the job in a worker of its own. A worker that has shown many kernels is
- * replaced: the library's table has room for so many. False: it does not tell. */
+/* Describes the job as the library sees it in a worker of its own. A worker that has shown many
+ * kernels is replaced, because the library's table is limited. False: the library does not tell. */
 static bool observe(struct pairs_running *r, unsigned j, double seconds, struct job *ret)
 {
         struct pairs_worker *w = pairs_worker_at(r, &r->jobs[j], PAIRS_PLACE_MEASURED, 0);
@@ -248,7 +248,7 @@ static bool observe(struct pairs_running *r, unsigned j, double seconds, struct 
         return known;
 }
 
-/* As the job's own worker describes it. */
+/* Describes the job as its own worker does. */
 static bool describe(struct pairs_running *r, unsigned j, double seconds, const double *rates,
                      unsigned n, double step, double window, struct job *ret)
 {
@@ -343,8 +343,7 @@ static double window_alone(const struct pairs_running *r, const struct pairs_job
         return MAX(r->setting->seconds * (job->torch ? MODEL_ALONE : KERNEL_ALONE), ALONE_LEAST_S);
 }
 
-/* Measures what a job is, alone, unless the data file has it. A job that fails is left out: it has
- * no rate. */
+/* Measures a job alone, unless the data file has it. A job that fails has no rate. */
 static int measure_alone(struct pairs_running *r, unsigned j)
 {
         struct pairs_job *job = &r->jobs[j];
@@ -359,7 +358,7 @@ static int measure_alone(struct pairs_running *r, unsigned j)
         (void)sscanf(w->answer, "job %*s %lf", &step);
         (void)pairs_make_ready(&observer, 1); /* it may have been started again */
         if (!job->torch)
-                prepare_elsewhere(r, j); /* models would only take each other's place */
+                prepare_elsewhere(r, j); /* models would only push each other out */
         (void)fprintf(stderr, "%s\n", job->name);
         rate = rate_alone(r, w, window, 0, rates, &n);
         return rate > 0 ? record(r, j, rate, rates, n, step, window) : CLI_OK;
@@ -414,8 +413,8 @@ static bool is_old(const struct pairs_running *r, const struct pairs_worker *w, 
                (job->torch ? MODEL_OLD_NS : KERNEL_OLD_NS);
 }
 
-/* Before a pair runs, both jobs need a rate alone of this run. Rates that are old are measured
- * again, the older one of the two, if the time is there: the host and the card may have changed. */
+/* Before a pair runs, both jobs need a rate alone of this run. The older rate, if it is too old, is
+ * measured again if there is time: the host and the card may have changed. */
 static bool know_rates(struct pairs_running *r, struct pairs_worker *const *workers, bool shared,
                        int *ret_result)
 {

@@ -11,8 +11,8 @@
 #define PAIRS_STARTS_MAX 20 /* of a worker */
 
 enum pairs_kind { PAIRS_KIND_KERNELS, PAIRS_KIND_MODELS, PAIRS_KINDS };
-/* PAIRS_PLACE_MEASURED has one worker of a kind, in which the library measures; it costs a little.
- */
+/* PAIRS_PLACE_MEASURED has one worker of a kind, in which the library measures. That slows it a
+ * little. */
 enum pairs_place { PAIRS_PLACE_SUBLET, PAIRS_PLACE_MPS, PAIRS_PLACE_MEASURED, PAIRS_PLACES };
 
 struct pairs_running {
@@ -30,8 +30,7 @@ struct pairs_running {
         struct pairs_data data;
         struct job card_job; /* what is true of all jobs: the card */
         struct card *card;
-        double idle_w; /* what the card takes while programs have it and do nothing; NAN: not known
-                        */
+        double idle_w; /* the card's power while programs have it and do nothing; NAN: not known */
         const char *mode; /* of the daemon */
         uint64_t begun_ns, told_ns;
         /* How the time of the pairs was spent. */
@@ -46,14 +45,13 @@ struct pairs_running {
 int pairs_start(struct pairs_running *r);
 /* Ends all that pairs_start() started, also if that failed. */
 void pairs_end(struct pairs_running *r);
-/* The worker of this job's kind. */
+/* Returns the worker for this job's kind. */
 struct pairs_worker *pairs_worker_at(struct pairs_running *r, const struct pairs_job *job,
                                      enum pairs_place place, unsigned which);
 /* How many workers of a kind there are. */
 unsigned pairs_workers_at(enum pairs_place place);
 bool pairs_has_place(const struct pairs_running *r, enum pairs_place place);
-/* Starts those that do not run, and waits until all are ready, those that were started before,
- * too. */
+/* Starts the workers that do not run, and waits until all n are ready. */
 bool pairs_make_ready(struct pairs_worker *const *workers, unsigned n);
 /* True: the daemon is in the mode that this way needs. */
 bool pairs_set_mode(struct pairs_running *r, enum way way);

@@ -184,7 +184,7 @@ static double watch_idle(struct card *card)
 
         for (unsigned i = 0; i < IDLE_WINDOWS; i++) {
                 if (i == IDLE_WINDOWS / 2)
-                        card_reset(card); /* before, it slows down */
+                        card_reset(card); /* before this, the card slows down */
                 card_look(card);
                 (void)nanosleep(&pause, NULL);
         }
@@ -193,7 +193,7 @@ static double watch_idle(struct card *card)
         return figures.power_w;
 }
 
-/* Asks the first worker which card this is. It also tells whether anything runs here at all. */
+/* Asks the first worker which card this is. This also shows whether anything runs here at all. */
 static int ask_card(struct pairs_running *r)
 {
         struct pairs_worker *w = &r->workers[PAIRS_KIND_KERNELS][PAIRS_PLACE_SUBLET][0];
@@ -252,7 +252,8 @@ int pairs_start(struct pairs_running *r)
         n_mps = r->ways[WAY_SHARED] ? workers_of(r, PAIRS_PLACE_MPS, workers) : 0;
         n = n_mps + workers_of(r, PAIRS_PLACE_SUBLET, workers + n_mps);
         n += workers_of(r, PAIRS_PLACE_MEASURED, workers + n);
-        /* The first program under MPS starts the server, for which others could come too early. */
+        /* The first program under MPS starts the server. Programs that start with it could come too
+         * early. */
         if (n_mps > 0)
                 (void)pairs_make_ready(workers, 1);
         (void)pairs_make_ready(workers, n);

@@ -19,7 +19,7 @@ static int compare(const void *one, const void *other)
         return a < b ? -1 : a > b;
 }
 
-/* Between the two values that are nearest. */
+/* Interpolates between the two nearest values. */
 static double quantile(const struct pairs_result *sorted, size_t n, double part)
 {
         const double at = part * (double)(n - 1);

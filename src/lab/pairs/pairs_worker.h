@@ -24,7 +24,7 @@ struct pairs_worker {
         /* The state. */
         struct lab_program run;
         bool answered;
-        char answer[PAIRS_ANSWER_MAX]; /* "": it has ended without */
+        char answer[PAIRS_ANSWER_MAX]; /* "": it has ended without an answer */
         uint32_t job;                  /* which one it was told last */
         unsigned starts;
 };
@@ -32,7 +32,7 @@ struct pairs_worker {
 #define PAIRS_WORKER_NONE ((struct pairs_worker){.run = LAB_PROGRAM_NONE, .job = PAIRS_NO_JOB})
 
 bool pairs_worker_runs(const struct pairs_worker *w);
-/* Starts it. The answer "ready" comes later. 0, or -1 after a message. */
+/* Starts the worker. The answer "ready" comes later. 0, or -1 after a message. */
 int pairs_worker_start(struct pairs_worker *w);
 /* Gives an order, a line without its end. A worker that has ended has then answered with "". */
 void pairs_worker_order(struct pairs_worker *w, const char *format, ...)

@@ -94,7 +94,7 @@ static void drain_failed(enum wire_drain_failure reason) REQUIRES(core_lock)
         m.DRAIN_FAILED.after_ns = clock_now_ns() - agent.revoked_ns;
         m.DRAIN_FAILED.reason = reason;
         daemon_send(&m, WIRE_DRAIN_FAILED, WIRE_NO_GPU);
-        if (agent.idle && !agent.paused) { /* it was asked because it was idle */
+        if (agent.idle && !agent.paused) { /* the daemon still takes the program for idle */
                 agent.idle = false;
                 agent_send_lease(WIRE_ACTIVE);
         }
@@ -209,7 +209,8 @@ static void drain_step(void) UNLOCKS(core_lock)
 /* ---- idleness; core_lock held ---- */
 
 /* True if nothing has happened for a while, as far as can be seen: no thread has submitted, no
- * stream has run empty, and the wait is the same. A long kernel beside the wait does not show. */
+ * stream has run empty, and the rank is still in the same wait. A long kernel that runs meanwhile
+ * is not seen. */
 static bool stands_still(uint64_t now, uint64_t submissions) REQUIRES(core_lock)
 {
         const unsigned wait = front_waits();
@@ -223,7 +224,7 @@ static bool stands_still(uint64_t now, uint64_t submissions) REQUIRES(core_lock)
         return now - agent.still_ns >= agent.waits_ns;
 }
 
-/* Looks whether the work in flight still waits for other ranks: nobody tells it. */
+/* Checks whether the work in flight still waits for other ranks, because no message tells that. */
 static void wait_step(uint64_t now) UNLOCKS(core_lock)
 {
         const bool waits = front_waits();
@@ -237,7 +238,8 @@ static void wait_step(uint64_t now) UNLOCKS(core_lock)
                 (void)quiesce_poll(&agent.probe);
         if (waits && (core.running ? stands_still(now, gate_submissions()) : now < agent.return_ns))
                 return;
-        /* Work that could not be seen may be frozen, too. It gets ever more time. */
+        /* The freeze may also have stopped work that was not seen. The next turn gives such work
+         * more time. */
         if (waits && !core.running)
                 agent.waits_ns = MIN(2 * agent.waits_ns, WAITS_MOST_NS);
         agent.waits = false;
@@ -270,7 +272,7 @@ static void idle_step(uint64_t now) UNLOCKS(core_lock)
         if (!core.running || !core.lease || agent.revoking || agent.idle_said ||
             daemon_line.link != LINK_UP || now < agent.tick_ns)
                 return;
-        /* A rank that must be drained keeps its turn: the drain would wait, too. */
+        /* A rank that cannot be frozen keeps its turn while it waits: a drain would wait, too. */
         waits = front_waits() && agent_freezes();
         agent.tick_ns = now + agent_tick();
         submissions = gate_submissions();
@@ -355,7 +357,7 @@ static void give_way(void) REQUIRES(core_lock)
 }
 
 /* True if the daemon gives an idle program room for its evicted memory: others of its group want to
- * run, and may once the memory of all is there. */
+ * run, but may only when the memory of the whole group is on the card. */
 static bool is_given_room(void) REQUIRES(core_lock)
 {
         for (unsigned i = 0; i < core.gpu_count && !agent.paused; i++) {
@@ -411,10 +413,11 @@ static enum swap_progress agent_swap(void)
         choose_direction(&may_evict, &restore);
         n = core.gpu_count;
         stands = freeze_stands();
-        /* While a thread waits for memory, pin nothing either. */
+        /* Pin nothing while a thread waits for memory. */
         pins = agent.contested_ns > 0 && core.waiters == 0 && !agent.revoking && !stands &&
                agent_own_drain() == OWN_NONE;
-        /* The driver waits for all work in flight while it unpins: not while the program runs. */
+        /* While it unpins, the driver waits for all work in flight: never unpin while the program
+         * runs. */
         unpins = !stands && !agent.revoking && !core.running && !agent.in_use &&
                  agent_own_drain() == OWN_NONE;
         hold = !stands && caches_hold(may_evict, clock_now_ns());
@@ -589,9 +592,8 @@ static bool work_has_ended(void) UNLOCKS(core_lock)
         return q == QUIESCE_DONE;
 }
 
-/* The process exits while others wait for its memory. The kernel takes the process apart before it
- * gives the memory of the card back, and that takes seconds if much host memory is pinned. So the
- * agent gives it back first. */
+/* The process exits while others wait for its memory. The kernel would give the card's memory back
+ * last, seconds later if much host memory is pinned. So the agent gives that memory back first. */
 static void agent_let_go(void) UNLOCKS(core_lock)
 {
         const uint64_t until_ns = clock_now_ns() + STOP_MOST_NS / 2;

@@ -9,8 +9,9 @@
 
 struct gpu;
 
-/* False: the program must not run without sharing (require.h), and a system call is refused that
- * sharing needs; that has been told. Leaves no thread and no descriptor. The lock is not needed. */
+/* False: a setting that limits the program is malformed, or sharing needs a system call that is
+ * refused, and the program must not run without sharing (require.h). A message has said so. Leaves
+ * no thread and no descriptor. The lock is not needed. */
 bool agent_may_start(void);
 
 /* Wait until this GPU is attached, known to have no daemon, or refused to a program that must not

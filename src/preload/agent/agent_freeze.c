@@ -1,5 +1,5 @@
-/* agent_freeze.c: owns the decision to freeze the program, to give way or because its owner has
- * paused it. Must never thaw the program: only agent_go_on() does.
+/* agent_freeze.c: owns the decision when to freeze the program: to give way, or because its owner
+ * has paused it. Must never thaw the program: only agent_go_on() does.
  * Why: docs/decisions.md, "A program at rest is drained, not frozen". */
 #include "preload/agent/agent_state.h"
 
@@ -22,17 +22,17 @@
 #include "preload/process/lock.h"
 
 #define MOMENT_NS      NSEC_PER_MSEC
-#define STAND_AGAIN_NS NSEC_PER_SEC          /* between two tries of one drain */
+#define STAND_AGAIN_NS NSEC_PER_SEC          /* between two tries to freeze in one drain */
 #define LASTS_NS       (100 * NSEC_PER_MSEC) /* a drain that takes longer may need freezing */
-#define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC)  /* of a program whose known streams had no work */
+#define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC)  /* for a program that the daemon takes for idle */
 
 /* ---- giving way ---- */
 
 /* True if the program may have work in flight. First the known streams are queried. Then an event
  * of each whole context shows work on streams that no intercepted call has shown us. The event
- * comes second, because with drivers before CUDA 12.5 recording it waits for room in a full
- * queue. An idle program that is wrongly taken for busy comes back for nothing, so it gets more
- * time, and a last look after it: this thread may have waited for a processor. */
+ * comes second, because with drivers before CUDA 12.5 recording it waits for room in a full queue.
+ * If an idle program is wrongly taken for busy, it is restored for nothing. So it gets more time,
+ * and a last look, because this thread may have waited for a processor. */
 static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
         const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
@@ -157,7 +157,7 @@ static uint64_t mover_request(const struct gpu *g) REQUIRES(core_lock)
         return g->context_bytes + g->mover_more + MOVER_SPARE_BYTES;
 }
 
-/* A rank cannot give way without a mover, so a rank's is not spare. */
+/* A rank cannot give way without a mover, so a rank's mover is not spare. */
 bool agent_holds_spare(const struct gpu *g)
 {
         return g->mover_room > 0 && !agent.takes_turns;
@@ -306,8 +306,8 @@ void agent_throttle(void)
         throttle_set(ns);
 }
 
-/* True while what freezing needs is made: the program runs, or a drain of it lasts, perhaps because
- * freezing failed a moment ago. */
+/* True while the agent prepares freezing: the program runs, or its drain takes long, perhaps
+ * because freezing has just failed. */
 static bool makes_ready(void) REQUIRES(core_lock)
 {
         if (freeze_stands())

@@ -30,8 +30,8 @@ static int requested_priority(void)
 }
 
 /* Sets the group that the program is in: the one that its user names, or else its job. An invalid
- * name is ignored, with one warning. The ranks of a job that share a card need not run together, if
- * they can be frozen: a drain would wait for the other ranks (agent_listen()). */
+ * name is ignored, with one warning. Ranks that share a card take turns if they can be frozen.
+ * Otherwise they run together, because a drain would wait for the other ranks (agent_listen()). */
 static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
 {
         const char *text = setting_text(SETTING_GROUP);
@@ -49,7 +49,7 @@ static void requested_group(char ret[static WIRE_GROUP_MAX + 1])
         launcher_group(ret);
 }
 
-/* Asks for what the user wants for this program itself. */
+/* Sends the share, the weight and the memory cap that the user has set for this program. */
 void agent_claim(void)
 {
         const char *share = setting_text(SETTING_SHARE), *weight = setting_text(SETTING_WEIGHT);

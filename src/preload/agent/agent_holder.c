@@ -85,7 +85,7 @@ void agent_on_holder(const struct wire_message *m, struct gpu *g, struct passed 
         if (m->HOLDER.flags & WIRE_HOLDER_FOREIGN)
                 tell_foreign(m, text, n);
         else if (m->HOLDER.flags & WIRE_HOLDER_MAXIMUM)
-                (void)snprintf(text, n, "it has used the most of the time that it may have");
+                (void)snprintf(text, n, "it has used all of the GPU time that its maximum allows");
         else if (m->HOLDER.pid)
                 tell_process(m, text, n);
         else if (m->HOLDER.foreign)

@@ -44,7 +44,7 @@ static enum notice_doing doing(void) REQUIRES(core_lock)
         if (core.running)
                 return agent.idle ? NOTICE_RESTS : NOTICE_RUNS;
         if (agent.waits)
-                return NOTICE_RESTS; /* not for its turn, but for other ranks */
+                return NOTICE_RESTS; /* the program waits for other ranks, not for its turn */
         return core.waiters > 0 || agent.unfinished || freeze_stands() ? NOTICE_WAITS
                                                                        : NOTICE_RESTS;
 }

@@ -24,8 +24,8 @@ static bool is_busy(void) REQUIRES(core_lock)
         return (core.running || core.lease) && !agent.idle_said;
 }
 
-/* The agent calls it several times a second while the program runs. After a longer gap the process
- * had been stopped, so at most 2 s count. */
+/* The agent calls it several times a second while the program runs. If more than 2 s have passed,
+ * the process was stopped, so only 2 s count. */
 void agent_self_count(uint64_t now)
 {
         if (agent.busy_since_ns)
@@ -38,7 +38,7 @@ void agent_self_connected(void)
         agent.ran_before_ns = agent.ran_ns;
 }
 
-/* Sends a message about a GPU if it differs from the last one of its type, which it becomes. */
+/* Sends a message about a GPU if it differs from *said, the last one of its type. Updates *said. */
 static void tell_changed(struct wire_message *m, unsigned type, const struct gpu *g, void *said)
 {
         const size_t size = wire_size(type) - sizeof(m->header);

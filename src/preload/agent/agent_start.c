@@ -65,8 +65,8 @@ static void remedy(const char *call, int error, char *text, size_t n)
         }
 }
 
-/* True: the program must not run without sharing. Frameworks try again and again, so the same
- * trouble is told once. */
+/* Logs that a system call has failed. True: the program must not run without sharing. Frameworks
+ * try again and again, so the same failure is logged once. */
 static bool tell(const char *call, int error)
 {
         static _Atomic uintptr_t told;
@@ -87,7 +87,8 @@ static bool tell(const char *call, int error)
         return forbids;
 }
 
-/* A limit that cannot be read is not taken for none. True: there is one. */
+/* True if a setting that limits the program is malformed: the program must not run without that
+ * limit. */
 static bool limit_is_malformed(void)
 {
         static _Atomic bool told;
@@ -129,9 +130,10 @@ static bool is_refusal(int error)
                error == ENFILE || error == EAGAIN || error == ENOMEM || error == ENOBUFS;
 }
 
-/* Makes the calls of a conversation with the daemon, on a socket without one. Otherwise a program
- * in a sandbox would find out only from an answer that never comes. Bare system calls, because the
- * C library's are cancellation points, and the caller may hold the lock. 0 or -errno. */
+/* Makes the calls of a conversation with the daemon, on a socket that has no peer. Otherwise a
+ * program in a sandbox would find out only from an answer that never comes. Bare system calls,
+ * because the C library's are cancellation points, and the caller may hold the lock. 0 or
+ * -errno. */
 static int try_to_talk(int wake, const char **ret_call)
 {
         struct pollfd p = {.fd = wake, .events = POLLIN};
@@ -170,8 +172,8 @@ static void *nothing(void *unused)
         return NULL;
 }
 
-/* The thread of this attempt ends at once. A thread that stayed would be there in a program that
- * only counts GPUs, where unshare() then fails, and Python warns at each fork(). */
+/* The thread that is started here ends at once. If it stayed, a program that only counts GPUs would
+ * have it, too: unshare() would fail there, and Python would warn at each fork(). */
 bool agent_may_start(void)
 {
         _cleanup_close_ int wake = -EBADF;

@@ -15,12 +15,12 @@
 #include "wire/wire.h"
 
 #define TICK_NS      (50 * NSEC_PER_MSEC) /* how often an active client is checked for idleness */
-#define RANK_TICK_NS (10 * NSEC_PER_MSEC) /* and a rank, which may wait for others at any time */
+#define RANK_TICK_NS (10 * NSEC_PER_MSEC) /* the same for a rank, which may wait at any time */
 /* A rank whose work waits for others is idle when nothing has happened for so long: longer than
  * most kernels take, and not longer than most hand-offs. */
 #define WAITS_NS      (2 * RANK_TICK_NS)
 #define WAITS_MOST_NS (64 * WAITS_NS)
-#define WAITS_AWAY    25u /* so many times as long it stays away before it asks for another turn */
+#define WAITS_AWAY    25u /* the rank stays away so many times as long before it asks again */
 
 struct agent_state {
         _Atomic bool started;
@@ -40,7 +40,7 @@ struct agent_state {
         uint64_t stood_ns; /* when the pause took effect on the GPU; 0: not yet */
         bool unfinished;   /* the program is stopped with work in flight */
         uint64_t revoked_ns, patience_ns, progress_ns;
-        uint64_t freeze_ns; /* not before this time it is tried to freeze the program */
+        uint64_t freeze_ns; /* the earliest time of the next try to freeze the program */
         bool drain_begun;
         struct quiesce_wait drain;
         uint64_t drain_progress, last_drain_ns;
@@ -51,12 +51,12 @@ struct agent_state {
         struct quiesce_wait probe;
         uint64_t seen_submissions; /* gate_submissions() at the last tick */
         uint64_t seen_progress;    /* probe.progress at the last tick */
-        unsigned seen_wait;        /* front_waits() */
+        unsigned seen_wait;        /* front_waits() at the last tick */
         uint64_t tick_ns;
 
-        bool waits;        /* idle, or away since it was, because its work waits for other ranks */
+        bool waits;        /* idle or away, because the program's work waits for other ranks */
         uint64_t still_ns, /* since when nothing has happened */
-                waits_ns,  /* how long nothing must happen */
+                waits_ns,  /* how long nothing must happen before it counts as idle */
                 return_ns; /* when it asks for a turn although the wait goes on */
         bool takes_turns;  /* a rank that need not fit beside the others, as it can be frozen */
 
@@ -83,25 +83,25 @@ void agent_gpu_alone(struct gpu *g) REQUIRES(core_lock);
 bool agent_start(void);
 
 /* ---- agent_start.c ---- */
-/* Start the agent's thread, once. False: a system call was refused. That has been told; and the
- * library is passive, unless the program must not run without sharing (require.h). */
+/* Start the agent's thread, once. False: a system call was refused, and a message has said so. The
+ * library is then passive, unless the program must not run without sharing (require.h). */
 bool agent_begin(void *(*thread)(void *));
-/* link_connect() has failed with this -errno. True: the kernel has refused a call of it to this
- * process, no daemon has answered yet, and the program must not run without sharing. That has been
- * told, and threads in agent_attach() return. */
+/* link_connect() has failed with this -errno. True: this process may not make a system call that
+ * connecting needs, no daemon has answered yet, and the program must not run without sharing. A
+ * message has said so, and threads in agent_attach() return. */
 bool agent_refused(int error) REQUIRES(core_lock);
 /* No daemon answers, for this reason, and the program must not run without sharing. It waits for a
- * daemon if it had one, or if it is to (require_daemon()). Otherwise only a daemon would keep its
- * memory cap: the calls that make contexts fail. */
+ * daemon if it had one, or if require_daemon() is true. Otherwise it has a memory cap, which only a
+ * daemon keeps: the calls that make contexts fail. */
 void agent_refuse_alone(const char *why) REQUIRES(core_lock);
 
 /* agent_hello.c */
 void agent_hello(void);
-/* Asks for what the user wants for this program itself, before the first ATTACH. */
+/* Sends what the user has set for this program, before the first ATTACH. */
 void agent_claim(void);
 
 /* agent_holder.c: what is in the way. */
-/* Asks the daemon, for a thread that has waited long. */
+/* Asks the daemon what is in the way of a thread that has waited long. */
 void agent_ask_holder(void) REQUIRES(core_lock);
 /* Turns the answer into core.holder.text. */
 void agent_on_holder(const struct wire_message *m, struct gpu *g, struct passed *came)
@@ -139,13 +139,13 @@ void agent_cancel_own(void);
  * away and its work waits for other ranks. */
 bool agent_wants_to_run(void) REQUIRES(core_lock);
 
-/* agent_notice.c: tells the program's user of a long wait for its turn, and of its end. Returns
- * when to call again if nothing changes. */
+/* agent_notice.c: tells the program's user of a long wait for its turn, and of the wait's end.
+ * Returns when to call again if nothing changes. */
 uint64_t agent_notice(uint64_t now_ns) REQUIRES(core_lock);
-/* True if a new program waits although it cannot connect, with this -errno: the machine's daemon is
- * gone, and may be starting again. */
+/* True if a new program that cannot connect, with this -errno, waits nevertheless: the machine's
+ * daemon is gone, and may be starting again. */
 bool agent_awaits(int r) REQUIRES(core_lock);
-/* The program runs without sharing, because of this error: tells it once. */
+/* Log once that the program runs without sharing, because of this error. */
 void agent_tell_alone(const char *why) REQUIRES(core_lock);
 
 /* ---- agent_freeze.c ---- */
@@ -171,7 +171,7 @@ void agent_mover_unwanted(struct gpu *g)
         REQUIRES(core_lock); /* other programs need the mover's room */
 /* True if a turn ends by freezing, not by a drain. */
 bool agent_freezes(void);
-/* Set the throttle's limit: that for waiting programs, or none if the program can be frozen. */
+/* Set the throttle's limit: the limit for a contested GPU, or none if the program can be frozen. */
 void agent_throttle(void);
 /* True if no memory is evicted or on its way. */
 bool agent_all_is_back(void);

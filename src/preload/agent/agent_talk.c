@@ -41,7 +41,7 @@
  * program is not told, so while it lacks memory it repeats the request. */
 #define REQUEST_AGAIN_NS NSEC_PER_SEC
 #define SHORT_SPACING_NS (10 * NSEC_PER_MSEC)
-/* An eviction that found no host memory is tried again ten times as often. */
+/* An eviction that found no host memory is tried ten times as often as it is reported. */
 #define HOST_SPACING_NS (100 * NSEC_PER_MSEC)
 
 /* ---- messages out; core_lock held ---- */
@@ -102,7 +102,7 @@ void agent_send_attach(struct gpu *g)
         g->told = (struct told){.usage.allocated = g->heap.allocated,
                                 .request.unevictable = g->unevictable_requested,
                                 .request_sequence = daemon_line.sequence,
-                                .room = g->room_answered}; /* a later question is asked again */
+                                .room = g->room_answered}; /* an open question is asked again */
         g->export_allowed = 0;
         export_back(g);
         if (g->export_granted && daemon_is_up()) {
@@ -320,9 +320,9 @@ void agent_connect(void)
 
 /* ---- messages in; core_lock held ---- */
 
-/* A function for a message that came. g: the GPU of its header, NULL if there is none that we know;
- * a message about a GPU comes only with it. came: the received descriptors; those left over are
- * closed. */
+/* A function that handles one received message. g: the GPU that the header names; NULL: none that
+ * we know, which happens only for messages about no GPU. came: the received descriptors; those that
+ * the function leaves there are closed. */
 #define HANDLER(name)                                                                      \
         static void name(const struct wire_message *m, struct gpu *g, struct passed *came) \
                 REQUIRES(core_lock)
@@ -610,7 +610,8 @@ void agent_listen(void)
 {
         if (daemon_line.link == LINK_LOST)
                 agent_down(strerror(-daemon_line.error));
-        /* The first message says how a group runs: connect once more, to say otherwise. */
+        /* HELLO has said that this rank takes turns. It cannot take turns any more, so connect once
+         * more to say so. */
         if (agent.takes_turns && daemon_line.link == LINK_UP && freeze_mode() != WIRE_FREEZE_MOVE)
                 agent_down("ranks that cannot be frozen run together");
         while (daemon_line.fd >= 0) {
@@ -707,7 +708,8 @@ static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 }
 
 /* Report that an eviction found no host memory: other programs may hold some that they do not need.
- * Extents leave as a whole, and each process sees slightly different figures of the host. */
+ * Report two extents more than are owed: extents leave as a whole, and each process sees slightly
+ * different figures of the host. */
 static void tell_host_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         const uint64_t owed = sub_sat(g->heap.backed, g->limit);
@@ -739,7 +741,7 @@ static void tell_usage(struct gpu *g, uint64_t now) REQUIRES(core_lock)
                 agent.tell_ns = MIN(agent.tell_ns, now + USAGE_SPACING_NS);
 }
 
-/* Comes last: the answer counts all that the messages before it have said. */
+/* Call it last: the answer counts all that earlier messages have said. */
 static void ask_room(struct gpu *g) REQUIRES(core_lock)
 {
         struct wire_message m = {.ROOM.ask = g->room_asked};

@@ -19,15 +19,15 @@ struct real_driver {
 
 extern struct real_driver real;
 
-/* The test build of the library checks before each call that it may block where it is made
+/* The test build of the library checks that no call that may block is made with core_lock held
  * (tests/watched/held.c). */
 #ifdef SUBLET_WATCHED
 extern const struct real_driver real_watched;
 #define real real_watched
 #endif
 
-/* In the library itself `real` also notes the file that makes the call, for the log (tell.h). What
- * doors.c calls is the program's. */
+/* In the library itself `real` also notes the file that makes the call, for the log (tell.h). Calls
+ * that doors.c makes are the program's. */
 #ifdef SUBLET_TELLS
 extern bool tell_all;
 extern __thread const char *tell_caller __attribute__((tls_model("initial-exec")));

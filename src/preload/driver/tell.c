@@ -14,7 +14,7 @@ __thread const char *tell_caller __attribute__((tls_model("initial-exec")));
 
 static struct real_driver behind;
 
-/* Writes the caller as a name in src/preload. */
+/* Logs a call and its caller, as a file name below src/preload. */
 static NOINLINE CUresult tell(enum door_row row, CUresult result)
 {
         static const char folder[] = "preload/";
@@ -40,7 +40,7 @@ struct real_driver *tell_begin(struct real_driver *table)
         if (!log_enabled(LOG_LEVEL_DEBUG))
                 return table;
         behind = *table;
-        /* Not by a table of addresses, which each process would have to relocate. */
+        /* A table of these addresses would have to be relocated in each process. */
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) \
         table->symbol = tell_##symbol;
 #include "cuda/cuda_api.def"

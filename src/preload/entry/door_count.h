@@ -1,5 +1,5 @@
-/* door_count.h: records which doors a program has used, for the library that tests watch. Each door
- * is named once, in the file that SUBLET_DOOR_COUNT names. libsublet.so contains none of it. */
+/* door_count.h: the test build of the library writes each door that a program uses, once, to the
+ * file that SUBLET_DOOR_COUNT names. libsublet.so itself does not. */
 #pragma once
 
 #include "preload/entry/doors.h"

@@ -99,9 +99,9 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
                 of_driver_;                                                                   \
         })
 
-/* False: the call would leave an allocation (bounds.h). The type of the driver function tells which
- * of its arguments are ranges; descriptors are found by their own types, among the first six
- * arguments. */
+/* False: the call would reach beyond an allocation (bounds.h). The type of the driver function
+ * tells which of its arguments are ranges; descriptors are found by their own types, among the
+ * first six arguments. */
 #define RANGES(symbol)                                                        \
         _Generic(real.symbol, TYPE_OF(cuMemcpy)                               \
                  : bounds_copy, TYPE_OF(cuMemcpyAsync)                        \
@@ -152,7 +152,7 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
          DESCRIBES(f))
 
 /* Usually a call sets the thread's mark, loads the gate's bits and clears the mark. All else is in
- * functions of its own: their registers would otherwise be saved and set up on each call. failed_:
+ * separate functions, because inline it would save and set up more registers on each call. failed_:
  * the error that the driver has already returned; 0: the driver was not called, so the function
  * does what HOOKS_SUBMIT() does. */
 #define CU_SUBMIT(symbol, submits_to, params, args)                               \

@@ -32,7 +32,7 @@
 _Static_assert((MEASURE_STEPS & (MEASURE_STEPS - 1)) == 0, "places are taken modulo");
 _Static_assert(MEASURE_KERNELS * 2 <= SLOTS, "the table is at most half full");
 
-/* When a launch is timed next: a count of launches. */
+/* The count of launches at which one is timed next, and how many were timed. */
 struct measure_next {
         uint64_t launch, taken;
 };
@@ -40,14 +40,14 @@ struct measure_next {
 struct measure {
         struct measure_page *page; /* NULL: not made yet, or it could not be made */
         bool failed;
-        bool described; /* the GPU is */
+        bool described; /* the page describes the GPU */
         struct steps steps;
         CUfunction funcs[MEASURE_KERNELS];
         struct measure_next kernels[MEASURE_KERNELS];
         uint16_t slots[SLOTS]; /* 1 + place of a kernel; 0: free */
         CUgraphExec execs[MEASURE_GRAPHS];
         struct measure_next graphs[MEASURE_GRAPHS];
-        unsigned last_graph; /* a guess of the next one */
+        unsigned last_graph; /* the graph launched last, perhaps the next one, too */
 };
 
 static struct lock lock;
@@ -71,7 +71,7 @@ static struct measure_page *make_page(void)
 
         if (asprintf(&path, "%s/%d", folder, (int)getpid()) < 0)
                 return NULL;
-        (void)unlink(path); /* of a program that this process ran before */
+        (void)unlink(path); /* a program that this process ran before may have left it */
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         r = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)sizeof(*page));
         if (r == 0) {
@@ -224,7 +224,7 @@ static uint32_t function_attribute(CUfunction func, CUfunction_attribute a)
                        : MEASURE_UNSUPPORTED;
 }
 
-/* The handle may also be a CUkernel, which the driver takes for a function in launches. */
+/* Returns the function of a handle, which may also be a CUkernel: launches accept both. */
 static CUfunction function_of(CUfunction func)
 {
         CUfunction found;
@@ -236,7 +236,7 @@ static CUfunction function_of(CUfunction func)
         return found;
 }
 
-/* The calling thread has added the kernel, and nobody else writes what is written here. */
+/* Needs no lock: only the thread that has added the kernel describes it. */
 static void describe_kernel(struct measure_kernel *k, CUfunction handle)
 {
         const CUfunction func = function_of(handle);
@@ -274,7 +274,7 @@ static uint32_t graph_of(struct measure *m, CUgraphExec exec) REQUIRES(lock)
         return MEASURE_GRAPHS;
 }
 
-/* What a graph launches. */
+/* The kernels that a graph launches. */
 struct listing {
         struct measure_node nodes[MEASURE_KERNELS];
         uint32_t count, unknown;
@@ -323,7 +323,7 @@ static void list_node(struct measure *m, struct listing *l, CUgraphNode node, un
                         l->unknown++;
                         return;
                 }
-                memcpy(&params, &old, sizeof(old)); /* the newer one begins in the same way */
+                memcpy(&params, &old, sizeof(old)); /* the newer struct begins with the old one */
         }
         list_kernel(m, l, params.func ? params.func : (CUfunction)params.kern,
                     &(struct geometry){{params.gridDimX, params.gridDimY, params.gridDimZ},
@@ -390,7 +390,7 @@ static void graph_is_made(struct measure *m, CUgraphExec exec, CUgraph graph)
 
 /* ---- before and after a call ---- */
 
-/* Without core_lock: figures that change meanwhile do no harm. */
+/* core_lock is not held: figures that change meanwhile do no harm. */
 static void note_peak(struct measure_page *p) LOCK_UNCHECKED
 {
         uint64_t bytes = 0;
@@ -448,7 +448,7 @@ static bool begin_call(struct measure_call *m)
         return true;
 }
 
-/* A launch comes: find its figures by `find`, and begin a sample. */
+/* Notes where the figures of the coming launch are, and whether to time it. */
 static void begin_launch(struct measure_call *m, struct measure_time *t, struct measure_next *n)
         REQUIRES(lock)
 {
@@ -634,7 +634,7 @@ void measure_copy_3d(struct measure_call *m, const CUDA_MEMCPY3D *c, ...)
 
 /* ---- after the call ---- */
 
-/* Another stream of this thread may be capturing. */
+/* Relaxes the capture mode, because another stream of this thread may be capturing. */
 static void describe_fresh(struct measure_call *m)
 {
         const CUstreamCaptureMode mode = core_relax();

@@ -1,12 +1,12 @@
 /* measure.h: counts and times what the program submits, for `sublet measure` (SUBLET_MEASURE). The
  * figures go to a file of this process (wire/wire_measure.h).
  *
- * While it is on, GATE_MEASURE is set, so that every call takes the slow way through its door, and
- * the door calls this module before and after the driver. While it is off, nothing is called. The
- * program's streams are never waited for. Captured work is neither counted nor timed, and no event
- * is recorded while its stream captures. Some launches are timed by pairs of events: each kernel's
- * first ones, then ever fewer, so that the samples cost at
- * most 2 % of the time (measure_sample.c). */
+ * While measuring is on, GATE_MEASURE is set: every call takes the slow way through its door, which
+ * calls this module before and after the driver. While it is off, nothing is called. The program's
+ * streams are never waited for. Captured work is neither counted nor timed, and no event is
+ * recorded while its stream captures. Some launches are timed by pairs of events: each kernel's
+ * first ones, then ever fewer, so that the samples cost at most 2 % of the time
+ * (measure_sample.c). */
 #pragma once
 
 #include <stdbool.h>
@@ -35,7 +35,7 @@ struct measure_call {
         enum measure_copy way;
         uint64_t copied; /* bytes */
         CUgraphExec *ret_exec;
-        CUgraph graph; /* it is being instantiated; NULL: the call does something else */
+        CUgraph graph; /* the graph being instantiated; NULL: the call does something else */
 };
 
 /* Call it once, when the driver is loaded. */
@@ -47,8 +47,8 @@ void measure_context_dies(CUcontext context);
 
 /* ---- around a call that submits; the calling thread is inside the gate ----
  *
- * The door chooses one of the functions that begin by the type of its driver function, and passes
- * its own arguments. */
+ * Before the driver call, the door calls one of these functions with its own arguments. The type of
+ * the driver function tells which one. */
 void measure_other(struct measure_call *m, ...);
 void measure_kernel(struct measure_call *m, CUfunction func, unsigned int grid_x,
                     unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
@@ -73,5 +73,5 @@ void measure_either(struct measure_call *m, CUdeviceptr to, CUdeviceptr from, si
 void measure_copy_2d(struct measure_call *m, const CUDA_MEMCPY2D *copy, ...);
 void measure_copy_3d(struct measure_call *m, const CUDA_MEMCPY3D *copy, ...);
 
-/* The driver has returned. */
+/* Call it when the driver has returned. */
 void measure_after(struct measure_call *m, CUresult result);

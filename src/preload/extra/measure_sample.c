@@ -14,7 +14,7 @@
 
 #define CONTEXTS      16u
 #define PAIRS         64u /* pairs of one context */
-#define BUDGET        50u /* a sample costs at most one part in so many of the time */
+#define BUDGET        50u /* samples take at most one part in so many of the time */
 #define BUDGET_MOST   (20 * NSEC_PER_MSEC)
 #define GPU_COST_NS   4000u /* how long two events may delay the GPU (estimate) */
 #define LEAST_NS      500u  /* the resolution of events */
@@ -24,7 +24,7 @@
 struct pair {
         CUevent start, end;
         struct measure_time *time;
-        uint64_t gap_ns; /* from the record before the launch to the end of the launch */
+        uint64_t gap_ns; /* from recording `start` to the return of the launch call */
         bool late;       /* the GPU had reached the first event before the launch was submitted */
 };
 

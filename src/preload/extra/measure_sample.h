@@ -15,14 +15,14 @@ struct sample_context;
 /* One launch that is being timed; lives on the caller's stack. */
 struct sample {
         struct sample_context *context; /* NULL: it is not timed */
-        CUcontext handle;               /* whose record that was; it may have died since */
+        CUcontext handle;               /* the context of the events; it may have ended since */
         CUstream stream;
         CUevent start, end;
         uint64_t began_ns, recorded_ns;
 };
 
-/* The launch comes next in this stream, which does not capture. False: it is not timed, because the
- * budget is spent, or because there is no event. */
+/* Call it right before a launch in this stream, which must not be capturing. False: it is not
+ * timed, because the budget is spent, or because there is no event. */
 bool sample_begin(struct sample *s, CUstream stream);
 /* The launch was submitted: its time is added to *time later. Returns what the sample has cost the
  * calling thread, in ns. */

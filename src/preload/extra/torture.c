@@ -34,7 +34,7 @@ static struct {
         bool asked;      /* a thread waits for torture */
         enum phase phase;
         uint64_t began_ns, next_ns;
-        uint64_t taken; /* backed bytes at the begin, then the bytes that were evicted */
+        uint64_t taken; /* backed bytes at the beginning, then the bytes that were evicted */
         uint64_t ended; /* number of ended tortures; a waiting thread goes on when it grows */
         uint64_t times, drains_failed;
 } torture = {.next_ns = UINT64_MAX};

@@ -3,10 +3,11 @@
  *
  * SUBLET_TORTURE=SEED[,calls=N][,every=DURATION]: the agent acts as after a REVOKE and a LIMIT. It
  * shuts the gate, drains, evicts down to a random limit, restores and opens the gate. It does so
- * before one intercepted call in N, by default 100, and on average once every DURATION, by default
- * 20ms, but no more than half of the time. calls=0 or every=0 switches that kind off. The seed and
- * the number of a thread decide before which of its calls this happens; the seed also decides the
- * agent's moments. So a program with one thread is tortured before the same calls each time. */
+ * before one intercepted call in N, by default 100. It also does so on average once every DURATION,
+ * by default 20ms, but for at most half of the time. calls=0 or every=0 switches one of the two
+ * off. The seed and the number of a thread decide before which of its calls this happens; the seed
+ * also decides the other moments. So a program with one thread is tortured before the same calls
+ * each time. */
 #pragma once
 
 #include <stdbool.h>

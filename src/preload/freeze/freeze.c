@@ -1,5 +1,5 @@
-/* freeze.c: owns the decision to freeze the program, and the state: is it frozen? Must never thaw
- * the program while any of its memory is evicted; only the agent knows when all of it is back.
+/* freeze.c: owns whether the program can be frozen, and whether it is. Must never thaw the program
+ * while any of its memory is evicted; only the agent knows when all of it is back.
  * Why: docs/decisions.md, "A call that failed while frozen is made once more". */
 #include "preload/freeze/freeze.h"
 
@@ -30,10 +30,10 @@
 #define CANARY_NS     (20 * NSEC_PER_MSEC) /* for the first attempt's calls; doubled each time */
 #define CANARY_TRIES  5u
 #define CANARY_FAILS  3u                  /* so many failures in a row turn freezing off */
-#define OFF_LEAST_NS  (10 * NSEC_PER_SEC) /* how long it is off then at first; doubled each time */
+#define OFF_LEAST_NS  (10 * NSEC_PER_SEC) /* least time that freezing is off; doubled each time */
 #define OFF_MOST_NS   (640 * NSEC_PER_SEC)
 #define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* first pause between attempts; doubled each time */
-#define AGAIN_NS      NSEC_PER_SEC        /* after a thaw, a failure is blamed on the freeze */
+#define AGAIN_NS      NSEC_PER_SEC        /* a failure soon after a thaw is blamed on the freeze */
 #define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* between two tests, if the GPU was too busy */
 
 static struct {
@@ -41,7 +41,7 @@ static struct {
         bool asked;      /* SUBLET_FREEZE names a mode */
         bool tests_only; /* this process serves `sublet doctor` */
 
-        char off[FREEZE_WHY_MAX]; /* why freezing is off, or was the last time */
+        char off[FREEZE_WHY_MAX]; /* why freezing is off, or was off last */
         uint64_t off_until_ns;    /* UINT64_MAX: freezing is off for the rest of this process */
         uint64_t off_ns;          /* how long it was off the last time */
 
@@ -197,7 +197,7 @@ static int verdict(enum freeze_result result, int refusal, const char **ret_why)
         return -EIO;
 }
 
-/* What is known of the GPU is known of programs with channels of their own. */
+/* Under MPS a program has no channels of its own, so no result for the GPU applies to it. */
 void freeze_look(struct gpu *g)
 {
         const char *why;

@@ -21,7 +21,7 @@ struct freeze_answer;
 /* Called once, before the program's first context. */
 void freeze_setup(void);
 
-/* A GPU comes into use: under MPS no program can be frozen. */
+/* A GPU comes into use. If the program takes part in MPS, turn freezing off. */
 void freeze_look(struct gpu *g);
 
 /* Set the highest mode that the machine's owner allows. */

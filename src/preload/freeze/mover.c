@@ -29,7 +29,7 @@ struct mover {
         uint32_t *host; /* pinned memory, the other end of the copies */
         CUmemGenericAllocationHandle spare;
         bool has_spare;
-        bool mapped;  /* the spare memory is mapped: a copy goes on, or the driver keeps it so */
+        bool mapped;  /* the spare memory is mapped: a copy goes on, or unmapping failed */
         bool copying; /* the last copy has not ended yet */
 };
 
@@ -218,7 +218,7 @@ static CUresult use(struct mover *m, void (*told)(const char *call))
                 r = copy_both_ways(m, told);
         }
         m->copying = r == CUDA_ERROR_NOT_READY;
-        /* If the copy back could not be made, that to the card may be on its way. */
+        /* If only the copy back failed, the copy to the card may still be in progress. */
         if (r != CUDA_SUCCESS && !m->copying)
                 m->copying = await(m, told) == CUDA_ERROR_NOT_READY;
         if (m->copying)

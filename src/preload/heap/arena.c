@@ -33,13 +33,14 @@ struct segment {
         uint64_t used_bits[];
 };
 
-/* What the makers of all arenas may touch before the process looks at the host again. */
+/* The bytes that the makers of all arenas may touch before one of them reads the host's free memory
+ * again. */
 static struct {
         struct lock lock;
-        struct bell looked; /* rung after each look */
-        bool looks;         /* a maker looks now */
+        struct bell looked; /* rung after each reading */
+        bool looks;         /* a maker is reading now */
         uint64_t bytes;     /* left of the share */
-        uint64_t low;       /* with less, a maker looks; the others use up the rest meanwhile */
+        uint64_t low;       /* with less left, one maker reads; the others use up the rest */
 } share = {.low = ARENA_UNIT};
 
 struct arena {
@@ -51,16 +52,16 @@ struct arena {
         uint64_t segment_bytes;
         uint64_t expected,
                 ahead;     /* the agent's: bytes that it is about to take, and may take later */
-        CUcontext context; /* the makers' */
+        CUcontext context; /* the context that the makers use */
         unsigned makers;
         uint64_t wanted;        /* bytes that no maker has begun to make */
         uint64_t begun;         /* bytes that makers make now */
-        uint64_t part;          /* of them, in each segment */
-        bool lends;             /* they are to be memory that the daemon lends */
+        uint64_t part;          /* size of the segments that makers make now */
+        bool lends;             /* makers now make segments of memory that the daemon lends */
         bool full;              /* the host had no room for a segment */
         _Atomic bool refused;   /* the driver did not pin a segment */
         _Atomic uint64_t lent;  /* bytes of segments that the daemon lends */
-        _Atomic uint64_t bytes; /* of all segments, and of those that makers make now */
+        _Atomic uint64_t bytes; /* of all segments, those that makers make now included */
 };
 
 struct arena *arena_new(uint64_t segment_bytes)
@@ -105,7 +106,7 @@ static char *map_huge(uint64_t bytes)
         return memory;
 }
 
-/* If we touched more, the kernel would kill the program. */
+/* If we touched more than the host has free, the kernel would kill the program. */
 bool arena_host_has(uint64_t bytes)
 {
         struct host_memory m;
@@ -113,9 +114,9 @@ bool arena_host_has(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes;
 }
 
-/* True if half of the host's memory stays free besides. What is pinned ahead may never be needed,
- * and an eviction of another program may need it meanwhile: two programs that had pinned seven
- * eighths of the host between them kept each other waiting. */
+/* True if the host has these bytes free, and half of its memory besides. What is pinned ahead may
+ * never be needed, and an eviction of another program may need it meanwhile: two programs that had
+ * pinned seven eighths of the host between them kept each other waiting. */
 static bool host_has_to_spare(uint64_t bytes)
 {
         struct host_memory m;
@@ -123,7 +124,7 @@ static bool host_has_to_spare(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 2;
 }
 
-/* Ends the share, so that nothing is touched on the word of old figures. */
+/* Ends the share: the next maker has to read the host's free memory first. */
 static void share_end(void)
 {
         lock_acquire(&share.lock);
@@ -146,8 +147,8 @@ static void share_renew(void) REQUIRES(share.lock)
         bell_ring(&share.looked);
 }
 
-/* True if the host has room for one more unit. Several programs may look at the same moment, and
- * each sees room for itself: so each looks again after a share (docs/decisions.md). */
+/* True if the host has room for one more unit. Several programs may read the free memory at the
+ * same moment, and count the same bytes. So each reads again after a share (docs/decisions.md). */
 static bool share_take_unit(void)
 {
         bool has;
@@ -168,7 +169,8 @@ static bool share_take_unit(void)
         return has;
 }
 
-/* Touches memory of the process's own, as far as the host has room. Returns how many bytes. */
+/* Touches memory, as far as the host has room. Lent memory has its room already. Returns the number
+ * of bytes touched. */
 static uint64_t touch(char *memory, uint64_t bytes, bool lent)
 {
         uint64_t done = 0;
@@ -179,9 +181,9 @@ static uint64_t touch(char *memory, uint64_t bytes, bool lent)
         return done;
 }
 
-/* lent: of memory that the daemon lends. The segment is smaller than `bytes` if the host has room
- * for no more: what was touched stays, so that programs that find the end of the room together do
- * not all give everything back and begin again. */
+/* lent: the daemon lends the memory. If the host has room for less than `bytes`, the segment is
+ * smaller. What was touched is kept: otherwise programs that run out of room together would all
+ * begin again. */
 static struct segment *segment_new(uint64_t bytes, bool lent)
 {
         const uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
@@ -278,7 +280,7 @@ static void make(struct arena *a)
                 if (made < bytes) {
                         atomic_fetch_sub_explicit(&a->bytes, bytes - made, memory_order_relaxed);
                         a->wanted = 0;
-                        /* Others may have mapped what was ready: then more is lent. */
+                        /* Other arenas may have mapped the lent bytes first: then ask for more. */
                         a->full = !lent || lent_ready() >= bytes;
                 }
                 bell_ring(&a->made);
@@ -303,9 +305,9 @@ static void *maker_main(void *userdata)
         return NULL;
 }
 
-/* Has so many bytes made, by one maker for each processor, or fewer. The makers use the caller's
- * context. lent: the memory comes from the daemon and is ready (lent.h). Otherwise nothing is made
- * if the host has no room for all of it. */
+/* Starts makers of this many bytes, at most one for each `processors_each` processors. They use the
+ * caller's context. lent: the daemon lends the memory, which is ready (lent.h). Otherwise nothing
+ * is made if the host has no room for all of it. */
 static void begin_making(struct arena *a, uint64_t bytes, bool lent, unsigned processors_each)
 {
         unsigned most = MAKERS_MAX / processors_each, more = 0;
@@ -321,7 +323,7 @@ static void begin_making(struct arena *a, uint64_t bytes, bool lent, unsigned pr
         lock_acquire(&a->lock);
         a->full = !room && a->makers == 0;
         if (room) {
-                /* What is being made of lent memory is ready no more. */
+                /* Lent memory that makers make already is no longer part of `bytes`. */
                 a->wanted = lent ? bytes : sub_sat(bytes, a->begun);
                 a->lends = lent;
                 most = (unsigned)MAX(MIN(most, a->wanted / PART_MIN), UINT64_C(1));
@@ -339,7 +341,7 @@ static void begin_making(struct arena *a, uint64_t bytes, bool lent, unsigned pr
                         make(a);
 }
 
-/* Waits until a maker rings, or has rung since it was listened to. */
+/* Waits until a maker rings a->made; returns at once if one has rung since `heard` was read. */
 static void await_maker(struct arena *a, uint32_t heard) REQUIRES(a->lock)
 {
         lock_release(&a->lock);
@@ -421,8 +423,7 @@ static bool is_making(struct arena *a)
         return makes;
 }
 
-/* As host_has_to_spare(), for memory that the daemon lends: true if these bytes can be lent and
- * half of the most that it lends is left. */
+/* True if the daemon can lend these bytes, and still has half of the most that it lends. */
 static bool lender_has_to_spare(uint64_t bytes)
 {
         uint64_t most;
@@ -448,7 +449,7 @@ static uint64_t being_lent(struct arena *a)
         return bytes;
 }
 
-/* Makes what is ready of `bytes`, and has the rest lent. */
+/* Begins to make those of `bytes` that are ready, and asks the daemon to lend the others. */
 static enum lent borrow(struct arena *a, uint64_t bytes, unsigned processors_each)
 {
         const enum lent lent = lent_want(sub_sat(bytes, being_lent(a)));
@@ -474,8 +475,8 @@ bool arena_add(struct arena *a, uint64_t missing)
         return true;
 }
 
-/* Returns how much to make if so many bytes are missing: for all that is expected, if the host or
- * the lender has it. */
+/* Returns how many bytes to make: the missing ones and, if the host or the daemon has them, the
+ * expected ones. */
 static uint64_t affordable(const struct arena *a, uint64_t missing, bool lent)
 {
         const uint64_t least = MAX(missing, MIN(PART_MIN, a->segment_bytes));

@@ -19,8 +19,8 @@
 
 /* The largest size of an extent; on a small card it is a 16th of the card. It limits the bytes in
  * transit, and gpu_extent() in src/sched/ledger.c relies on that limit. Larger extents would move
- * no faster (docs/measurements) and delay the first byte of a restore. Fewer extents would have the
- * equal size that a hand-over needs. */
+ * no faster (docs/measurements) and delay the first byte of a restore. A hand-over needs extents of
+ * equal size; with a larger limit, fewer would be equal. */
 #define HEAP_EXTENT_MAX  (UINT64_C(128) << 20)
 #define HEAP_SMALL_MAX   (UINT64_C(1) << 20) /* allocations up to this size share a slab */
 #define HEAP_SLAB_MAX    (UINT64_C(64) << 20)
@@ -60,7 +60,8 @@ struct extent {
         uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
         /* POOL (pool_state.h): counts in the size that the program reads, even without memory. */
         bool told;
-        uint32_t unawaited; /* POOL: memory in it is freed, and no call has waited for that */
+        /* POOL: the free list whose frees in it no call has waited for; 0: none (pool_state.h). */
+        uint32_t unawaited;
 };
 
 _Static_assert(HEAP_EXTENT_MAX / HEAP_GRANULARITY <= 64, "pages of an extent are bits of a word");
@@ -145,7 +146,7 @@ struct heap {
 
         uint64_t allocated;     /* bytes of extents that are in use or hold memory */
         uint64_t managed_bytes; /* part of allocated: managed memory */
-        uint64_t managed_left;  /* managed memory in no other figure: left to the driver */
+        uint64_t managed_left;  /* managed memory left to the driver; no other figure counts it */
         uint64_t backed;        /* bytes of extents with GPU memory, also while they move */
         uint64_t resident;      /* bytes of RESIDENT extents, except those that are leaving */
         uint64_t mapped;        /* bytes of MAPPED extents; no other figure counts them */
@@ -166,7 +167,7 @@ int heap_allocate(struct heap *h, uint64_t bytes, CUcontext owner, uint64_t max,
 struct block *heap_allocate_aside(struct heap *h, uint64_t bytes, CUcontext owner,
                                   uint64_t on_card);
 /* Count a MAPPED extent as allocated and backed before it comes to the card, so that no allocation
- * takes its room meanwhile. heap_unclaim(): it stays where it is. */
+ * takes its room meanwhile. heap_unclaim() undoes that: the extent stays where it is. */
 void heap_claim(struct heap *h, struct extent *e);
 void heap_unclaim(struct heap *h, struct extent *e);
 /* Record that an extent has changed from RESIDENT to MAPPED, or, after heap_claim(), from MAPPED to
@@ -208,12 +209,12 @@ size_t heap_locate(const struct heap *h, CUdeviceptr address);
 struct stretch {
         CUdeviceptr from, to;
 };
-/* Narrow a stretch around an address to the allocation that contains the address or, if the heap
- * has not reserved the address, to the addresses up to its blocks. False: the heap has reserved the
- * address, and no allocation covers it. */
+/* Narrow a stretch around an address to the allocation that contains the address. If the heap has
+ * not reserved the address, narrow the stretch to end at the heap's blocks. False: the heap has
+ * reserved the address, and no allocation covers it. */
 bool heap_narrow(const struct heap *h, CUdeviceptr address, struct stretch *s);
-/* A stretch stays true until this number changes: when an allocation ends, or when addresses come
- * to a heap or an import. Never 0. Any thread may read it without the lock. */
+/* A stretch is valid until this number changes. It changes when an allocation ends, and when a heap
+ * or an import gets addresses. Never 0. Any thread may read it without the lock. */
 extern _Atomic uint64_t heap_changes;
 static inline void heap_note_change(void)
 {

@@ -18,7 +18,7 @@
 #include "preload/process/lock.h"
 
 #define UNIT     (UINT64_C(2) << 20)
-#define AGAIN_NS (100 * NSEC_PER_MSEC) /* after a refusal */
+#define AGAIN_NS (100 * NSEC_PER_MSEC) /* how long to request nothing after a refusal */
 
 static struct {
         struct lock lock;
@@ -28,9 +28,9 @@ static struct {
         uint32_t pool; /* counts the memfds; 0: there never was one */
         bool parted;   /* the daemon that lends is not there */
         uint64_t most; /* what the daemon lends at most; 0: nothing */
-        uint64_t used; /* all offsets below were mapped */
+        uint64_t used; /* all offsets below this one were mapped */
         uint64_t filled, wanted, said;
-        uint64_t held, kept, kept_said; /* mapped bytes: of this memfd, and of earlier ones */
+        uint64_t held, kept, kept_said; /* mapped bytes: held of this memfd, kept of earlier ones */
         uint64_t refused_ns;            /* 0: the last request was not refused */
 } lender = {.fd = -EBADF};
 
@@ -40,7 +40,7 @@ static bool is_ours(void)
 {
         struct stat st;
 
-        /* fstat() as a symbol is newer than the C libraries that we load into. */
+        /* The symbol fstat() is newer than some C libraries that this library runs with. */
         return lender.fd >= 0 && syscall(SYS_fstat, lender.fd, &st) == 0 &&
                st.st_dev == lender.dev && st.st_ino == lender.ino;
 }
@@ -196,7 +196,7 @@ static void drop_fd(void)
         lender.fd = -EBADF;
 }
 
-/* Gives back what an earlier daemon has filled for nothing; the rest of that memfd stays mapped. */
+/* Gives back what the earlier daemon has filled and nobody has mapped. Mapped memory stays. */
 static void begin_pool(int fd, const struct stat *st)
 {
         punch(lender.used, sub_sat(lender.wanted, lender.used));

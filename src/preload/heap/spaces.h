@@ -1,9 +1,9 @@
 /* spaces.h: a tree of a heap's free blocks, which finds the lowest one that is large enough in a
  * few steps: each block knows the largest size in its subtree.
  *
- * The tree is a treap: sorted by address, and a heap by a hash of the address, which keeps it
- * shallow. Between spaces_add() and spaces_remove() a block's address and size must not change. The
- * caller holds core_lock. */
+ * The tree is a treap: sorted by address, and ordered like a binary heap by a hash of the address,
+ * which keeps it shallow. Between spaces_add() and spaces_remove() a block's address and size must
+ * not change. The caller holds core_lock. */
 #pragma once
 
 #include "base/macros.h"

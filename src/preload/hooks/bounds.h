@@ -2,7 +2,8 @@
  *
  * The driver refuses such a call with CUDA_ERROR_INVALID_VALUE, and touches nothing (measured). For
  * our memory it cannot: several allocations lie in one mapping, so the call would change the bytes
- * of a neighbour. The doors therefore check both ends of each copy and fill before the gate.
+ * of a neighbour. The wrappers of driver calls (doors.c) therefore check both ends of each copy and
+ * fill before the gate.
  *
  * Each thread remembers the stretches that it looked up last, so most checks take no lock. In a
  * process that is passive every call goes to the driver unchecked. */
@@ -59,8 +60,9 @@ static ALWAYS_INLINE bool bounds_hold(CUdeviceptr at, uint64_t bytes)
 
 /* ---- calls with addresses ----
  *
- * A door chooses one of these functions by the type of its driver function, and passes its own
- * arguments after a 0, without which bounds_none() could not stand for calls of every type. */
+ * A door chooses one of these functions by the type of its driver function, and passes a 0 and its
+ * own arguments. The 0 is there because a variadic function, such as bounds_none(), needs a
+ * parameter with a name. */
 
 static ALWAYS_INLINE bool bounds_none(int zero, ...)
 {

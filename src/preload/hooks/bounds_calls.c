@@ -1,6 +1,6 @@
 /* bounds_calls.c: the ranges of copies and fills in two and three dimensions, of batches and of
  * nodes of graphs. A range goes from its first byte to its last one, with all gaps between rows.
- * Must never decide itself what holds. */
+ * Must never decide itself whether a range is within its allocation: bounds_hold() does. */
 #include "preload/hooks/bounds.h"
 
 #include <string.h>

@@ -24,9 +24,9 @@
 #include "preload/freeze/freeze.h"
 #include "preload/state/core.h"
 
-/* The answer to a program that must not run without sharing (require.h), and cannot be shared: "OS
- * call failed". PyTorch prints that text. It would take CUDA_ERROR_NO_DEVICE for a machine without
- * a GPU, and compute on the processor without a word. */
+/* The error for a program that must not run without sharing (require.h) when sharing is impossible.
+ * PyTorch prints its text, "OS call failed". After CUDA_ERROR_NO_DEVICE PyTorch would silently
+ * compute on the processor. */
 #define HOOKS_MUST_SHARE CUDA_ERROR_OPERATING_SYSTEM
 
 /* Requests room after a driver call of the program ran out of GPU memory. The driver does not say

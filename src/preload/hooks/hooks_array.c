@@ -18,8 +18,7 @@
 #define TILE_ROWS_MOST 128u
 #define PAGE_BYTES     (2 * MIB)
 
-/* Returns the bits of one element. Some formats fix their number, whatever the number of
- * channels. */
+/* Returns the bits of one element. Some formats fix the bits, whatever the number of channels. */
 static unsigned format_bits(CUarray_format format, unsigned channels)
 {
         switch (format) {

@@ -538,8 +538,8 @@ static void capture_is_over(CUstream stream)
         core_unrelax(mode);
 }
 
-/* From before a capture begins to its end no stream is queried, because a query would break the
- * capture. So a capture is counted before the call, and dropped if the call fails. */
+/* No stream is queried from just before a capture begins until it ends, because a query would break
+ * it. So a capture is counted before the call, and dropped if the call fails. */
 static CUresult capture_begun(CUstream stream, CUresult r)
 {
         if (r != CUDA_SUCCESS && !core_passive())

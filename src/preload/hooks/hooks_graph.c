@@ -1,6 +1,6 @@
 /* hooks_graph.c: nodes of graphs that fill memory. If the program names no context, the driver
- * takes the one that owns memory of cuMemAlloc. It refuses mapped memory, as ours is, because no
- * context owns that (measured). So the owner is named. Must never change the program's own
+ * takes the one that owns the memory. It refuses mapped memory, which no context owns (measured).
+ * Our memory is mapped, so these hooks name the owner. Must never change the program's own
  * parameters, nor let a node leave an allocation (bounds.h). */
 #include "cuda/cuda_abi.h"
 #include "preload/driver/rows.h"

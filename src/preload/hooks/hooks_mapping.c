@@ -105,7 +105,7 @@ CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                 r = map(h, ptr, size);
                 handle_put(h);
                 m = r == CUDA_SUCCESS ? virtual_at(ptr) : NULL;
-                /* If that is refused, the memory moves like other memory. */
+                /* If the daemon refuses, the memory moves like other memory. */
                 if (m && m->handle && handle_is_everywhere(m->handle))
                         (void)handle_make_unevictable(m->handle);
         }
@@ -169,8 +169,8 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size)
 
 /* ---- access ---- */
 
-/* Returns what the driver would answer. It cannot be asked, because it may have no mapping there
- * now. */
+/* Returns what the driver would answer. The driver may have no mapping there now, so it cannot be
+ * asked. */
 static CUresult access_check(const struct handle *h, const CUmemAccessDesc *desc, size_t count)
 {
         int devices = 0;

@@ -268,7 +268,7 @@ CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
         g = core_current_gpu();
         if (g) {
                 lock_acquire(&core_lock);
-                (void)late_settle(); /* first: without a daemon the driver's figure is told */
+                (void)late_settle(); /* first: without a daemon the driver's figure counts */
                 lock_release(&core_lock);
         }
         r = real.cuMemGetInfo_v2(free_bytes, total);

@@ -1,7 +1,7 @@
 /* hooks_rdma.c: memory of the heap that is used from outside the process's own work: by a device
- * through a dma-buf or its address (nvidia-peermem), by other GPUs through a multicast object or a
- * logical endpoint. Must never move such memory before the program frees it: nobody reports the end
- * of that use.
+ * through a dma-buf or a plain address (nvidia-peermem), by other GPUs through a multicast object
+ * or a logical endpoint. Must never move such memory before the program frees it: nobody reports
+ * the end of that use.
  * Why: docs/decisions.md, "Memory that a device has open stays until it is freed". */
 #include "base/macros.h"
 #include "preload/state/core.h"

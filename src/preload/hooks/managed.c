@@ -1,5 +1,6 @@
 /* managed.c: owns the treatment of managed memory. Must never fail an allocation that the driver
- * has granted, unless a memory cap stands: memory that cannot be counted is left to the driver.
+ * has granted, unless the program has a memory cap: memory that cannot be counted is left to the
+ * driver.
  * Why: docs/decisions.md, "Managed memory is sent to the host when a turn ends". */
 #include "preload/hooks/managed.h"
 
@@ -76,7 +77,7 @@ static void leave(struct gpu *g, CUdeviceptr address, uint64_t bytes) REQUIRES(c
         log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
                   (unsigned long long)(bytes >> 20));
         if (!more)
-                return; /* without a record the daemon takes it for a foreign process's */
+                return; /* without a record the daemon counts it as a foreign process's */
         left = more;
         left[left_count++] = (struct left_memory){address, bytes, g};
         g->heap.managed_left += bytes;
@@ -97,7 +98,7 @@ void managed_freed(CUdeviceptr address)
 
 /* Count managed memory like memory of ours, if the daemon can promise the room. Otherwise the
  * driver handles it as without sublet, and the daemon measures the part that is on the GPU. False:
- * it passes the program's cap. */
+ * the memory would exceed the program's cap. */
 static bool adopt(struct gpu *g, CUdeviceptr address, uint64_t bytes, CUcontext owner)
 {
         uint64_t cost;
@@ -159,8 +160,8 @@ static bool is_capped(CUdeviceptr address, uint64_t bytes)
         return found;
 }
 
-/* True if the driver must not hear of the advice. It is a mere hint, and with it the memory would
- * have to be left to the driver, where no cap counts it. */
+/* True if the advice must not reach the driver. It is only a hint. Memory with this advice is left
+ * to the driver, where no cap counts it. */
 static bool is_withheld(CUdeviceptr address, uint64_t bytes, CUmem_advise advice)
 {
         return advice == CU_MEM_ADVISE_SET_READ_MOSTLY && !core_passive() &&

@@ -1,15 +1,15 @@
 /* managed.h: managed memory: the program's own allocations of it, and all allocations in the mode
  * `managed`.
  *
- * The heap's accounts count its bytes like other memory: promised, limited, needed before the
- * program runs. But the driver moves it: an eviction sends the part that is on the GPU to the host,
- * and there is no handle. Managed memory is moved only if that really frees the card (home.h).
- * Otherwise, or before that is known, the accounts count it as backed, and other programs wait for
- * the room.
+ * The heap counts its bytes like other memory: they are promised, limited, and needed before the
+ * program runs. But the driver moves them: an eviction sends the part that is on the GPU to the
+ * host, and there is no handle. Managed memory is moved only if that really frees the card
+ * (home.h). Otherwise, or before that is known, the accounts count it as backed, and other programs
+ * wait for the room.
  *
- * Nor is it moved once the program says that it is read mostly, because a copy would stay on the
- * card. From then on, managed memory that the program allocated as such is left to the driver.
- * Memory of the mode `managed` is not, because the heap has to know where it is. */
+ * Nor is it moved once the program advises that the memory is mostly read: a copy would stay on the
+ * card. Managed memory that the program allocated itself is then left to the driver. Memory of the
+ * mode `managed` is not, because the heap has to know where it is. */
 #pragma once
 
 #include <stdint.h>

@@ -96,7 +96,7 @@ void swap_back_new(struct gpu *g)
 }
 
 /* Back allocated extents that have no memory yet, as far as the limit allows, and wait for the
- * daemon to raise the limit. The thread is at the gate, not inside; lock not held. */
+ * daemon to raise the limit. The thread waits at the gate, outside the driver; lock not held. */
 static void back_new(uint64_t work)
 {
         bool all = true;

@@ -19,7 +19,7 @@
 #include "preload/process/trace.h"
 #include "preload/state/request.h"
 
-#define PATIENCE_NS     (30 * NSEC_PER_MSEC) /* time for some thread switches of Python of 5 ms */
+#define PATIENCE_NS     (30 * NSEC_PER_MSEC) /* time for some of Python's thread switches of 5 ms */
 #define SKIPS_MAX       64u
 #define CLOSING_MOST_NS NSEC_PER_SEC /* how long the end of Python waits for our thread */
 
@@ -48,8 +48,8 @@ static struct {
         uint64_t progress_ns; /* when memory was last given back */
         uint64_t allocated;   /* allocated bytes when last checked */
         uint64_t before;      /* allocated bytes when the request began */
-        unsigned skips, /* hand-offs to make without a request, after one that took too long */
-                skip;   /* number of such hand-offs that are left */
+        unsigned skips, /* hand-offs to make without a request, after a request took too long */
+                skip;   /* how many of these hand-offs are left */
 } caches;
 
 void caches_setup(void)
@@ -89,8 +89,8 @@ static void *closing(void *self, void *unused)
         return self;
 }
 
-/* Registers closing() to be called before Python ends: a thread that takes the interpreter lock
- * after that is ended or blocked for good. */
+/* Registers closing() to be called before Python ends: after Python's end, taking the interpreter
+ * lock ends the calling thread or blocks it for good. */
 static bool register_closing(void)
 {
         static struct python_method method = {"sublet_closing", closing, PYTHON_NO_ARGUMENTS, NULL};
@@ -226,8 +226,8 @@ static bool ask(uint64_t now) REQUIRES(core_lock)
                 caches.skip--;
                 return false;
         }
-        /* If the last call has not returned, another thread has held a lock that the call needs for
-         * longer than a turn. Do not ask again. */
+        /* If the last call has not returned, it has waited for another thread's lock for longer
+         * than a turn. Do not ask again. */
         if (atomic_load(&caches.done) != atomic_load(&caches.request) || quiesce_capturing() ||
             !start())
                 return false;

@@ -3,8 +3,8 @@
  *
  * Exported bytes stay part of the heap's figures. The daemon counts them as unevictable from its
  * EXPORTED message on; until then they may move like any others. Call export_take() before you give
- * the memory to another process or a device. The export is ready when EXPORTED has come and its
- * evicted memory is restored. core_lock is held in all functions below. */
+ * the memory to another process or a device. The export is ready when EXPORTED has come and the
+ * evicted part of its memory is restored. core_lock is held in all functions below. */
 #pragma once
 
 #include <stdbool.h>

@@ -49,7 +49,7 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
 
         if (e->block->handle)
                 prop = e->block->handle->prop;
-        if (g->unpacks) /* as cuMemAlloc does; for all memory, as any may be handed over */
+        if (g->unpacks) /* as cuMemAlloc does; on all memory, because any may be handed over */
                 prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         if (extent_may_leave(g, e) ||
             (g->passes && !e->block->handle)) /* another process may open the memory (ipc.h) */
@@ -93,7 +93,8 @@ CUresult extent_release(const struct extent *e)
         return r;
 }
 
-/* True if a call that nobody would make again is to be made once more after n failures. */
+/* Call it after n failures of a call that no later step repeats. True, after a sleep: make the
+ * call again. */
 static bool is_tried_again(CUresult r, unsigned n)
 {
         const struct timespec nap = {.tv_nsec = (long)(NSEC_PER_MSEC << n)};
@@ -105,7 +106,8 @@ static bool is_tried_again(CUresult r, unsigned n)
         return true;
 }
 
-/* Release memory that no attempt will use: a failed release would be a leak. */
+/* Release memory that no later attempt uses. A failed release would be a leak, so it is
+ * repeated. */
 static void release_surely(const struct extent *e)
 {
         CUresult r = extent_release(e);
@@ -268,12 +270,14 @@ static CUresult place_mapping(const struct extent *e, const struct mapping *m)
         return r;
 }
 
-/* The program finds nothing at this address any more: give the GPU up before it looks. */
+/* The program's memory is no longer mapped at this address: give the GPU up before the program uses
+ * it. */
 static void give_up(const struct gpu *g, CUdeviceptr at, CUresult why)
 {
-        log_warning("GPU %u: the driver does not map memory of this program at %llx any more (CUDA "
-                    "error %d), so it is lost: all further work on this GPU gets that error",
-                    g->index, (unsigned long long)at, (int)why);
+        log_warning(
+                "GPU %u: the driver does not map memory of this program at %llx any more (CUDA "
+                "error %d): the memory is lost, and all further work on this GPU gets that error",
+                g->index, (unsigned long long)at, (int)why);
         lock_acquire(&core_lock);
         trouble_give_up(&core.gpus[g->index], why);
         lock_release(&core_lock);
@@ -430,7 +434,7 @@ static CUresult use_probe(const struct gpu *g, const struct extent *e, CUstream 
         r = real.cuMemsetD32Async(e->address, 0, 2, stream);
         if (r == CUDA_SUCCESS)
                 r = real.cuMemcpyDtoHAsync_v2(&word, e->address, sizeof(word), stream);
-        awaited = trouble_await(stream); /* whatever has failed: the copy ends in `word` */
+        awaited = trouble_await(stream); /* even after a failure: the copy writes to `word` */
         r = r != CUDA_SUCCESS ? r : awaited;
         if (r == CUDA_SUCCESS && word != 0)
                 r = CUDA_ERROR_UNKNOWN;

@@ -32,11 +32,11 @@ void extent_close(const struct extent *e, CUdeviceptr *at);
 CUresult extent_map(const struct gpu *g, struct extent *e, int passed_fd);
 /* Like extent_map(), but with host memory, which the GPU uses over the bus. */
 CUresult extent_map_host(const struct gpu *g, struct extent *e);
-/* Take the memory away from behind an extent. After a failure it is as before: where it was, and
- * with its contents. */
+/* Take the memory away from behind an extent. After a failure the memory is where it was, with its
+ * contents. */
 CUresult extent_unmap(const struct gpu *g, const struct extent *e);
 /* Tries all that moving memory needs, on a little memory of its own: create, map, copy, unmap,
- * release. Waits for the copy. A full card has not failed. */
+ * release. Waits for the copy. A full card counts as success. */
 CUresult extent_probe(const struct gpu *g, CUstream stream);
 /* Fills in the argument of cuMemSetAccess that lets these GPUs read and write. gpus: bits 1 <<
  * ordinal. Returns the number of entries. */
@@ -45,14 +45,14 @@ unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX]);
 void extent_allow(struct extent *e, uint32_t peers);
 /* Map the extent's memory, which exists already, at all addresses of the extent. */
 CUresult extent_place(const struct gpu *g, const struct extent *e);
-/* Map the memory of a handle's extent again at all addresses, at which the program has just had it.
- * A GPU whose driver does not do so is given up. */
+/* Map the memory of a handle's extent again at all addresses where the program had it. If the
+ * driver refuses, the GPU is given up. */
 void extent_place_back(const struct gpu *g, const struct extent *e);
 /* Release the memory, which is mapped nowhere any more. */
 CUresult extent_release(const struct extent *e);
 /* Release the memory of e, and give e the memory that is mapped at the address of `other`. Both
- * extents have the same size. After a failure e is unchanged, and the memory of `other` is
- * released; or e could not be mapped again, and the GPU is given up. */
+ * extents have the same size. After a failure the memory of `other` is released. Then e is
+ * unchanged or, if its memory could not be mapped again, the GPU is given up. */
 CUresult extent_exchange(const struct gpu *g, struct extent *e, struct extent *other);
 
 /* extent_may_leave(): the memory may be handed over to another process. extent_may_adopt(): the

@@ -83,7 +83,8 @@ static bool unpin_some(struct gpu *g)
         struct swap *s = g->swap;
         const uint64_t before = arena_bytes(s->arena);
 
-        /* How much the daemon's host pool has free, only the daemon knows: it has looked. */
+        /* Only the daemon knows how much its host pool has free, so lent memory is given back
+         * unchecked. */
         if ((!arena_lent(s->arena) && arena_host_has(s->unpin)) ||
             transfer_prepare(g) != CUDA_SUCCESS)
                 return false;
@@ -110,7 +111,7 @@ bool swap_unpin_step(struct gpu *g)
         if (!more)
                 g->swap->unpin = 0;
         if (!g->swap->unpin)
-                request_report(g); /* the daemon asks again only after that */
+                request_report(g); /* the daemon asks again only after this report */
         lock_release(&core_lock);
         return more;
 }
@@ -212,9 +213,9 @@ static struct extent *find_exported(struct gpu *g, uint64_t *ret_bytes) REQUIRES
         return first;
 }
 
-/* Tells the arena what so large an eviction may need. While another program grows, each eviction is
- * as large as all before it, so the arena doubles, too. But it never needs more bytes than the
- * program has. */
+/* Tells the arena what an eviction of `excess` bytes may need. While another program grows, each
+ * eviction is as large as all earlier ones together, so the arena doubles. But it never needs more
+ * bytes than the program has. */
 static void expect(const struct gpu *g, uint64_t excess) REQUIRES(core_lock)
 {
         const uint64_t has = arena_bytes(g->swap->arena);

@@ -37,9 +37,10 @@ enum swap_progress swap_step(struct gpu *g, bool may_evict, bool restore);
  * if the GPU is full. */
 int swap_back_block(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
-/* Back new memory at once while the program runs, as far as the limit allows: others see it on the
- * card, as with the driver. The rest is backed at the gate. So is memory that comes during a
- * capture: freed unused, it need not wait for the capture's end (late_frees.h). core_lock held. */
+/* Back new memory at once while the program runs, as far as the limit allows: other processes see
+ * it on the card, as without sublet. The rest is backed at the gate. So is memory that is allocated
+ * during a capture: if it is freed unused, the free need not wait for the capture's end
+ * (late_frees.h). core_lock held. */
 void swap_back_new(struct gpu *g) UNLOCKS(core_lock);
 
 /* The extent has no allocation any more: drop its contents, but keep its memory. core_lock held. */
@@ -84,15 +85,15 @@ bool swap_is_still(const struct gpu *g); /* True if no transfer is in flight in 
  * agent, core_lock not held. */
 void swap_leave_mover(struct gpu *g, const struct mover *m);
 
-/* Begin to pin some host memory for a later eviction: the first eviction of a process takes half as
- * long again without it. True: call again soon for more. For the agent, core_lock not held. */
+/* Begin to pin some host memory for a later eviction: without it the first eviction of a process
+ * takes 1.5 times as long. True: call again soon for more. For the agent, core_lock not held. */
 bool swap_pin_ahead(struct gpu *g);
-/* Other programs lack so many bytes of host memory. swap_unpin_step() gives back what holds no
- * evicted memory, in steps, until the host has these bytes. True: call again at once for more. The
- * driver waits for all work in flight meanwhile, so there must be none. For the agent. */
+/* Other programs lack this many bytes of host memory. Each call of swap_unpin_step() gives back
+ * some that holds no evicted memory. True: call again at once. The driver then waits for all work
+ * in flight, so there must be none. For the agent. */
 void swap_ask_unpin(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 bool swap_unpin_step(struct gpu *g);
-/* Wait until no thread pins host memory. The process ends. For the agent, core_lock not held. */
+/* The process ends: wait until no thread pins host memory. For the agent, core_lock not held. */
 void swap_rest(struct gpu *g);
 
 uint64_t swap_arena_bytes(const struct gpu *g);

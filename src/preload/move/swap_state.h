@@ -42,7 +42,7 @@ struct swap {
         struct arena *arena;
         uint64_t arena_said;         /* the arena's bytes at the last report of a change */
         uint64_t unpin;              /* bytes that the arena has yet to unpin for other programs */
-        bool others_lack;            /* some was given back for them: pin nothing ahead */
+        bool others_lack;            /* memory was given back for other programs: pin none ahead */
         struct kept_sweep sweep;     /* drops host copies for other programs */
         struct unchanged *unchanged; /* NULL: everything is copied */
         struct transfer ring[TRANSFERS_MAX];
@@ -54,7 +54,7 @@ struct swap {
         uint64_t episode_bytes, spared_before;
         bool no_host_said;
         bool no_host;       /* host memory ran out: begin no eviction before a pause */
-        bool lent_soon;     /* no_host: the daemon is about to lend some */
+        bool lent_soon;     /* with no_host: the daemon is about to lend some */
         uint64_t copied_ns; /* when a copy out was last seen to end */
 };
 
@@ -79,7 +79,7 @@ CUresult transfer_prepare(struct gpu *g);
  * figures are as before. */
 bool transfer_evict(struct gpu *g, struct extent *e);
 bool transfer_restore(struct gpu *g, struct extent *e, int passed_fd);
-/* Go on with the extents that the GPU was asked about. */
+/* Continue the evictions for which the GPU has told whether a copy is needed (unchanged.h). */
 enum swap_progress transfer_answers(struct gpu *g);
 /* Finish the oldest transfer if its copy has ended. SWAP_MORE: the transfer has ended. SWAP_LATER:
  * it had no effect, and is forgotten. SWAP_NOTHING: it goes on, or there is none. */

@@ -172,8 +172,8 @@ static void evict_later(struct gpu *g, struct transfer *t)
         t->extent = NULL;
 }
 
-/* Give up a restore: the contents stay in the host copy. Memory that cannot be taken away keeps the
- * transfer in the ring until it can, unless the last chance has come. */
+/* Give up a restore: the contents stay in the host copy. If the memory cannot be taken away yet,
+ * the transfer stays in the ring, unless this is the last chance. */
 static void restore_later(struct gpu *g, struct transfer *t, bool last)
 {
         struct extent *e = t->extent;
@@ -440,7 +440,7 @@ enum swap_progress transfer_reap(struct gpu *g)
         if (t->stuck)
                 return SWAP_NOTHING;
         e = t->extent;
-        bytes = e ? e->bytes : 0; /* an extent that was freed meanwhile is gone once it has left */
+        bytes = e ? e->bytes : 0; /* after leave() an extent that was freed meanwhile is gone */
         if (e)
                 extent_close(e, &t->at);
         if (e && t->out && !leave(g, t))
@@ -463,7 +463,7 @@ void transfer_end(struct gpu *g)
         (void)trouble_await(s->in);
         while (transfer_reap(g) != SWAP_NOTHING)
                 ;
-        for (; s->count > 0; transfer_pop(s)) { /* the driver fails */
+        for (; s->count > 0; transfer_pop(s)) { /* the driver has failed */
                 struct transfer *t = &s->ring[s->first];
 
                 if (t->extent && t->out)

@@ -21,9 +21,9 @@
 
 #define FIRST_NS  (10 * NSEC_PER_MSEC) /* before the second attempt; doubled after each failure */
 #define MOST_NS   (2 * NSEC_PER_SEC)
-#define TEST_NS   (30 * NSEC_PER_SEC) /* of failures: then the GPU is tested */
-#define TRIES     20u                 /* to learn whether a copy has ended */
-#define FORGET_NS (5 * NSEC_PER_SEC)  /* without an attempt: whoever tried needs it no more */
+#define TEST_NS   (30 * NSEC_PER_SEC) /* after failures for this long the GPU is tested */
+#define TRIES     20u                 /* attempts to learn whether a copy has ended */
+#define FORGET_NS (5 * NSEC_PER_SEC)  /* trouble without a new attempt is forgotten after that */
 
 void trouble_note(struct gpu *g, CUresult why)
 {
@@ -33,7 +33,7 @@ void trouble_note(struct gpu *g, CUresult why)
         if (why == CUDA_ERROR_OUT_OF_MEMORY || g->error || poison_note(g, why))
                 return;
         if (now < t->next_ns)
-                return; /* begun before the failure that is known */
+                return; /* this call began before the last known failure */
         if (!t->since_ns)
                 *t = (struct trouble){.since_ns = now, .told = t->told};
         t->wait_ns = MIN(MAX(2 * t->wait_ns, FIRST_NS), MOST_NS);

@@ -1,9 +1,9 @@
 /* trouble.h: driver calls of our own that fail, though the GPU has memory for them.
  *
- * The driver may fail a call once, and do it the next time. So a failed call is repeated, at
- * growing intervals. Only a GPU that also fails a small test of all that moving memory needs, after
- * half a minute, is given up, and only if memory of the program is away. Then it counts as failed
- * (poison.h) before any thread of the program runs, so that none runs without its memory. */
+ * The driver may fail a call once, and succeed the next time. So a failed call is repeated, at
+ * growing intervals. After half a minute the GPU gets a small test of all that moving memory needs.
+ * If it fails the test while memory of the program is away, the GPU is given up: it counts as
+ * failed (poison.h) before any thread of the program runs without its memory. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,8 +17,8 @@ struct gpu;
 void trouble_note(struct gpu *g, CUresult why) REQUIRES(core_lock);
 /* Memory has moved. core_lock held. */
 void trouble_end(struct gpu *g) REQUIRES(core_lock);
-/* Memory of the program is lost: from now on its work on this GPU gets this error. core_lock held.
- */
+/* Memory of the program is lost: from now on the program's work on this GPU gets this error.
+ * core_lock held. */
 void trouble_give_up(struct gpu *g, CUresult why) REQUIRES(core_lock);
 /* True until the next attempt is due. core_lock held. */
 bool trouble_waits(const struct gpu *g) REQUIRES(core_lock);

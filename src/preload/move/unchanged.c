@@ -155,7 +155,7 @@ static bool load(struct unchanged *u)
         if (r == CUDA_SUCCESS)
                 r = load_kernel(u);
         if (r != CUDA_SUCCESS) {
-                log_debug("nothing can be asked of extents: CUDA error %d", (int)r);
+                log_debug("the GPU cannot compare extents: CUDA error %d", (int)r);
                 unload(u);
         }
         return r == CUDA_SUCCESS;
@@ -201,7 +201,7 @@ static bool in_time(struct unchanged *u, unsigned slot, double most_ns)
                                   CUDA_SUCCESS &&
                           (double)ms * NSEC_PER_MSEC <= most_ns))
                 return true;
-        log_debug("asking about %llu KiB took %.3f ms: not for a while",
+        log_debug("asking about %llu KiB took %.3f ms: the GPU is not asked for a while",
                   (unsigned long long)(u->slots[slot].bytes >> 10), (double)ms);
         return false;
 }

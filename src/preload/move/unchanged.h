@@ -19,8 +19,8 @@ struct unchanged;
 
 #define UNCHANGED_SLOTS 8u
 
-struct unchanged *
-unchanged_new(void); /* NULL: no memory, or not wanted; all other functions accept NULL */
+/* NULL: no memory, or the user wants no fingerprints. All other functions accept NULL. */
+struct unchanged *unchanged_new(void);
 
 /* Begin to ask about the pages e->kept of an extent. The caller keeps them mapped at `at` until the
  * answer has come. False: the GPU is not asked. */
@@ -29,7 +29,7 @@ bool unchanged_ask(struct unchanged *u, unsigned slot, const struct extent *e, C
 enum unchanged_answer {
         UNCHANGED_WAIT, /* no answer yet */
         UNCHANGED_TOLD,
-        UNCHANGED_FAILED, /* no answer will come: copy; that fails if the context is lost */
+        UNCHANGED_FAILED, /* no answer will come: copy, which fails if the context is lost */
 };
 enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
                                        struct fingerprint *ret_print);

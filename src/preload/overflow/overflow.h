@@ -24,8 +24,9 @@ void overflow_setup(void);
 /* Find out, once, whether this GPU can use mapped host memory. */
 void overflow_learn(struct gpu *g) UNLOCKS(core_lock);
 
-/* The next four are for a GPU with g->overflow. Returns the most bytes that heap.allocated may
- * reach when cuMemAlloc asks for `bytes`. Large allocations leave some bytes for small ones. */
+/* The next four functions need g->overflow. overflow_card_most() returns the most bytes that
+ * heap.allocated may reach when cuMemAlloc asks for `bytes`. Large allocations leave some bytes for
+ * small ones. */
 uint64_t overflow_card_most(const struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* Returns the bytes that one allocation would get now, on the card and the host together. promised:
  * the bytes of the card that the daemon would promise. */
@@ -59,7 +60,7 @@ void overflow_step(uint64_t now) REQUIRES(core_lock);
 /* A drain has ended, or failed. False: this module did not begin it. */
 bool overflow_drained(void);
 bool overflow_drain_failed(void);
-/* The daemon has taken over: end the move. */
+/* The daemon has taken the drain over, or is lost: end the move. */
 void overflow_cancel(void) REQUIRES(core_lock);
 enum own_drain overflow_own(void);
 /* Move one extent from the card to the host, or back. False: no extent is left to move. The lock is

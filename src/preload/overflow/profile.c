@@ -183,7 +183,7 @@ void profile_exits(void)
         if (profile.peak == 0 || (profile.state != LEARNS && profile.state != TRIES))
                 return;
         if (profile.written)
-                log_warning("the program ended before all samples were taken: %s is of fewer",
+                log_warning("the program ended before all samples were taken: %s rests on fewer",
                             profile.to);
         else if (profile.state == TRIES)
                 log_warning("no profile: the program ended before all of its buffers were tried");

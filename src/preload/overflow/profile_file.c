@@ -154,8 +154,8 @@ char *profile_format(const char *program, uint64_t step_ns, struct profile_list 
         used = (size_t)snprintf(
                 text, room,
                 MAGIC VERSION "\n# %.64s: a step with none of these buffers on the card took %llu "
-                              "us.\n# The one most worth its place first: what a step saves with "
-                              "it there, for its size.\n",
+                              "us.\n# The buffer that saves the most time for its size comes "
+                              "first.\n",
                 program, (unsigned long long)(step_ns / 1000));
         for (size_t i = 0; i < list->count; i++) {
                 const struct profile_buffer *b = &list->buffers[i];

@@ -5,9 +5,9 @@
  *     gpu=0 bytes=1073741824 nth=3 saved_ns=1234567 noise_ns=1200
  *
  * A line describes a buffer: its GPU as the program counts, its requested bytes, its number among
- * the buffers of that size there (from 1), the time that a step saves when it lies on the card, and
- * the scatter of the samples. The first three identify the buffer in a later run. Unknown words,
- * which a later release may write, are ignored.
+ * the buffers of that size there (from 1), the time that a step saves when the buffer lies on the
+ * card, and the scatter of the samples. The first three identify the buffer in a later run. Unknown
+ * words, which a later release may write, are ignored.
  *
  * Pure: no file is touched. */
 #pragma once

@@ -156,8 +156,8 @@ bool trial_result(const struct trial *t, unsigned buffer, uint64_t *ret_saved_ns
         if (rounds == 0)
                 return false;
         if (k.count > 1) {
-                /* For the median of samples less the mean of two others the factor is 2 if errors
-                 * are normal. Here it is 3, because errors of times have longer tails. */
+                /* If errors were normal, the factor would be 2 for a sample less the mean of two
+                 * others. It is 3, because errors of times have longer tails. */
                 double by_chance = 3 * square / rounds;
 
                 own = k.variance > by_chance ? 1 - by_chance / k.variance : 0;

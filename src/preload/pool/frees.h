@@ -1,9 +1,9 @@
 /* frees.h: frees in stream order, and what the program has waited for.
  *
- * In the driver memory that was freed in stream order is free again when a call of the program has
- * waited for the free; that its stream has reached it is not enough. So frees are numbered, and
- * each call that waits tells pools (pool.h) and late frees (late_frees.h) the number of the last
- * free before the call. */
+ * In the driver, memory that was freed in stream order is free again once a call of the program has
+ * waited for the free. It is not enough that the stream has reached the free. So frees are
+ * numbered, and each call that waits tells pools (pool.h) and late frees (late_frees.h) the number
+ * of the last free before the call. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,8 +14,8 @@
 
 /* A lasting name of a stream. A per-thread default stream is named also by its thread. */
 struct pool_stream {
-        CUstream handle;   /* never NULL, but for a wait for all streams of the context */
-        CUcontext context; /* the context of a default stream; else NULL, or the stream's */
+        CUstream handle;   /* NULL only for a wait for all streams of the context */
+        CUcontext context; /* set for a default stream; may be NULL for others */
         uint64_t thread;   /* the thread of CU_STREAM_PER_THREAD */
 };
 

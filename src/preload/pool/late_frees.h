@@ -19,12 +19,12 @@ CUresult late_free(struct gpu *g, const struct heap_place *p, const struct pool_
         UNLOCKS(core_lock);
 /* As pool_awaited() (pool.h). */
 bool late_awaited(const struct pool_stream *s, uint64_t frees) REQUIRES(core_lock);
-/* The stream is about to be destroyed: its handle may come to name another one. */
+/* The stream is about to be destroyed: its handle may later name another stream. */
 void late_stream_dies(CUstream stream);
 /* True if the program has already freed the allocation. */
 bool late_is(const struct heap_place *p);
-/* Release what can be released now, so that a question about memory gets the driver's answer. True:
- * some memory was released. */
+/* Release what can be released now, so that the program learns the free memory that the driver
+ * would report. True: some memory was released. */
 bool late_settle(void) UNLOCKS(core_lock);
 /* Release freed memory that no work uses any more, unless a capture is in progress. Returns in how
  * many ns to call again; UINT64_MAX: when the agent is woken next. For the agent. */

@@ -193,7 +193,8 @@ static void look_and_await(struct pool *p) UNLOCKS(core_lock)
 }
 
 /* The driver gives back memory beyond the threshold as soon as the program has waited for its free.
- * That would cost time at each wait, so the agent does it later; but the program is told of it. */
+ * That would cost time at each wait. So it is done later: by the agent, or here when the program
+ * asks for the size. */
 static void shrink(struct pool *p) UNLOCKS(core_lock)
 {
         look_and_await(p);

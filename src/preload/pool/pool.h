@@ -2,11 +2,11 @@
  *
  * The driver's own pool object stays, for its handle and for allocations that are captured into
  * graphs; all other memory is ours. The stream that freed memory may use it again at once. Another
- * stream may use it when the first one is known to have reached the free, or after it was made to
- * wait for that. Freed memory is kept up to the pool's release threshold, and beyond it until a
- * call of the program has waited for the free, as in the driver. It has no contents: when memory
- * must leave the card, freed memory leaves first and is not copied. core_lock is held in all
- * functions below, unless they say otherwise. */
+ * stream may use it once the first stream is known to have reached the free. Otherwise sublet can
+ * make the other stream wait for the free. As in the driver, freed memory is kept up to the pool's
+ * release threshold. Beyond it, memory is kept until a call of the program has waited for the free.
+ * Freed memory has no contents: when memory must leave the card, freed memory leaves first and is
+ * not copied. core_lock is held in all functions below, unless they say otherwise. */
 #pragma once
 
 #include <stdbool.h>
@@ -41,17 +41,17 @@ struct gpu *pool_gpu(const struct pool *p);
  * GPU has failed; let the driver answer. */
 CUresult pool_allocate(struct pool *p, const struct pool_stream *s, uint64_t bytes,
                        CUdeviceptr *ret_address) UNLOCKS(core_lock);
-/* Free the allocation that begins at an address of a POOL block, in stream order. s NULL: by
- * cuMemFree. No work uses the memory any more, as the program promises. It counts as used for ever,
- * as in the driver. */
+/* Free the allocation that begins at an address of a POOL block, in stream order. s NULL: cuMemFree
+ * has freed it, so the program promises that no work uses it any more. The pool's used size then
+ * counts it for ever, as in the driver. */
 CUresult pool_free(const struct block *b, CUdeviceptr address, const struct pool_stream *s)
         REQUIRES(core_lock);
 /* The calling thread has recorded an event on its own default stream after a free. */
 void pool_mark(const struct block *b, const struct pool_stream *s) UNLOCKS(core_lock);
 
 /* A call of the program has waited for the work that a stream had when frees_open() returned this
- * number. s NULL: for an event. Which stream had recorded it is not known, so all frees that
- * streams have reached count as waited for. True: calls have waited for all frees. */
+ * number. s NULL: the call has waited for an event of an unknown stream, so all frees that streams
+ * have reached count as waited for. True: calls have waited for all frees. */
 bool pool_awaited(const struct pool_stream *s, uint64_t frees) UNLOCKS(core_lock);
 
 /* Returns an attribute that we know, of reserved or used memory. False: the driver has to
@@ -62,8 +62,8 @@ void pool_set(struct pool *p, CUmemPool_attribute which, const void *value);
 /* Give back free memory until the pool holds at most so many bytes. */
 void pool_trim(struct pool *p, uint64_t keep) UNLOCKS(core_lock);
 /* The program asks how much of the GPU is free: give back what the driver's pools would have given
- * back by now. Returns the bytes that pools still have for the program, but not in heap.allocated.
- */
+ * back by now. Returns the bytes that the program still sees in pools, but that heap.allocated does
+ * not count. */
 uint64_t pool_settle(const struct gpu *g) UNLOCKS(core_lock);
 /* Give back up to so many bytes of unused memory in any pool of the GPU. True: something was given
  * back. */

@@ -1,5 +1,5 @@
 /* pool_kept.c: owns the memory that is freed in stream order while frozen work may still use it.
- * Must never drop its contents before that work has gone on. */
+ * Must never drop its contents while that work is frozen. */
 #include <stdlib.h>
 
 #include "preload/state/core.h"

@@ -7,7 +7,7 @@
 
 #define POOL_FIRST (4 * GIB) /* first address space, the only one with small extents */
 
-/* The pool's first chunk is the new one. */
+/* Reserves a block. Its chunk becomes the first one of the pool. */
 static bool reserve(struct pool *p, uint64_t bytes, uint64_t extent_bytes)
 {
         struct heap *h = &p->gpu->heap;

@@ -30,7 +30,7 @@ struct pool_free_list {
         unsigned waiters; /* threads that wait to use this record */
 };
 
-/* extent.unawaited: 0, the name of a list, or this: no call has waited for frees of several. */
+/* The value of extent.unawaited if no call has waited for frees of several lists. */
 #define UNAWAITED_MANY UINT32_MAX
 
 struct pool {
@@ -80,8 +80,8 @@ struct suballocation *pool_pages(struct pool *p, uint64_t pages);
 /* Look soon whether memory is to be given back. */
 void pool_tend_soon(void);
 
-/* Returns the bytes of the pool that the program is told. Memory that has left the card is part of
- * it until it would have been given back. */
+/* Returns the size of the pool that the program is told. Unused memory that has left the card
+ * counts until the driver would have given it back. */
 uint64_t pool_told(const struct pool *p);
 /* An allocation begins: the program is told of its extents from now on. */
 void pool_note_used(struct block *b, CUdeviceptr at, uint64_t bytes);

@@ -118,7 +118,7 @@ static void free_lists_prune(struct pool *p)
                         link = &l->next;
                         continue;
                 }
-                pool_settle_frees(p, l); /* nobody could tell of a wait for it any more */
+                pool_settle_frees(p, l); /* without the record, no wait can be noted in it */
                 *link = l->next;
                 if (l->event)
                         (void)real.cuEventDestroy_v2(l->event);
@@ -224,7 +224,7 @@ bool pool_borrow(struct pool *p, const struct pool_stream *s, uint64_t bytes)
         held = l->free.bytes;
         if (r == CUDA_SUCCESS)
                 suballocator_pass(&l->free, l->marked, &own->free, own->freed = frees_next());
-        return l->free.bytes < held; /* false if the event is older than those frees */
+        return l->free.bytes < held; /* false if the event is older than the frees of that memory */
 }
 
 void pool_mark(const struct block *b, const struct pool_stream *s)

@@ -38,11 +38,11 @@ bool room_grow(struct gpu *g, uint64_t more)
                 return false; /* not enough even if all unused memory were given up */
         if (more <= core_visible_free(g) && room_commit(g, more) == 0)
                 return true;
-        (void)late_awaited(NULL, 0); /* what streams have reached need not wait for the program */
+        (void)late_awaited(NULL, 0); /* frees that streams have reached need no call that waits */
         if (late_settle() || pool_reclaim(g, more))
                 return true;
         if (g->cap || !heap_adopted(&g->heap, 0, UINT64_MAX))
-                return false; /* memory left to the driver makes no room in a cap */
+                return false; /* memory left to the driver makes no room under a cap */
         lock_release(&core_lock);
         home_find_out(g);
         lock_acquire(&core_lock);
@@ -79,8 +79,8 @@ static bool was_refused(const struct refusals *r, uint64_t allowed, uint64_t byt
         return r->count > 0 && allowed < bytes && r->bytes <= bytes;
 }
 
-/* On a card that is as small as it looks the driver would say no more. But sublet makes it smaller
- * for the program, or knows a way to use more. */
+/* The driver would only return the error. But sublet makes the card look smaller than it is, or can
+ * add host memory: so tell the user. */
 static void tell_size(const struct gpu *g, uint64_t more) REQUIRES(core_lock)
 {
         char why[160];
@@ -101,7 +101,7 @@ void room_tell(const struct gpu *g, uint64_t more)
 
         if (g->limit == UINT64_MAX && !g->cap)
                 return; /* without a daemon the GPU itself is full */
-        /* What was refused may have been more, as buffers move to the card meanwhile. */
+        /* The refused request may have been larger: buffers may have moved to the card since. */
         if (g->overflow && core.host.refused.count > 0 && core.host.allowed < host)
                 tell_shortage(g, more,
                               "the daemon may promise no more host memory: end idle programs, or "

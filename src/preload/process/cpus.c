@@ -10,8 +10,9 @@
 static unsigned long cpus_began[1024]; /* the kernel's mask of up to 65,536 CPUs */
 static long cpus_bytes;                /* valid bytes of cpus_began; not positive: unknown */
 
-/* Runs before the constructors of other libraries (-z initfirst), because that of OpenMP pins the
- * main thread. The C library is not set up yet either, so only a bare system call is allowed. */
+/* Runs before the constructors of other libraries (-z initfirst), because OpenMP's constructor pins
+ * the main thread. The C library is not set up yet either, so only a bare system call is
+ * allowed. */
 __attribute__((constructor)) static void cpus_begin(void)
 {
         cpus_bytes = syscall(SYS_sched_getaffinity, 0, sizeof(cpus_began), cpus_began);

@@ -6,6 +6,6 @@
 #pragma once
 
 /* Give the calling thread, which must be ours, the CPUs that the process began with and the
- * ordinary policy; threads that it creates inherit both. If the kernel refuses one, it stays as it
- * is. */
+ * ordinary policy; threads that it creates inherit both. If the kernel refuses either, the thread
+ * keeps what it has. */
 void cpus_settle(void);

@@ -1,6 +1,7 @@
 /* elf.c: looks symbols up in the hash tables of loaded objects. Must never allocate, take a lock of
  * ours, or call a function of the C library other than dl_iterate_phdr(). A sanitizer calls dlsym()
- * to find the functions that it replaces, and its own strcmp() does not work before that. */
+ * to find the functions that it replaces, and its own strcmp() does not work until it has found
+ * them. */
 #include "preload/process/elf.h"
 
 #include <elf.h>

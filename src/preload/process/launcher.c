@@ -14,12 +14,12 @@
 #include "base/units.h"
 
 #define IDENTITY_MAX 3
-/* Before a variable's name: its value is a descriptor, and the process that made it names the job.
- */
+/* Prefix of a variable's name. The variable's value is then a descriptor, and the process that made
+ * the descriptor names the job. */
 #define MAKER "@"
 
-/* The first launcher applies whose variables are all set, and whose size is above 1. Those that
- * start ranks inside another launcher's processes stand first. */
+/* The first launcher whose variables are all set and whose size is above 1 applies. Launchers that
+ * start ranks inside another launcher's processes come first. */
 static const struct launcher {
         const char *name;
         const char *size;                   /* number of the job's ranks */
@@ -39,23 +39,23 @@ static const struct launcher {
         /* Open MPI 2 and later, then Open MPI 1 (its ORTE's setup_child()) */
         {"openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", {"OMPI_MCA_ess_base_jobid"}},
         {"openmpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", {"OMPI_MCA_orte_ess_jobid"}},
-        /* Intel MPI; as libfabric uses it, prov/opx/src/fi_opx_init.c */
+        /* Intel MPI. libfabric uses the same variable: prov/opx/src/fi_opx_init.c */
         {"intelmpi", "PMI_SIZE", "PMI_RANK", {"I_MPI_HYDRA_UUID"}},
-        /* Slurm, src/common/env.c, env_array_for_step() and setup_env(). A batch script has no size
-         * of a step. */
+        /* Slurm, src/common/env.c, env_array_for_step() and setup_env(). A batch script lacks the
+         * variable for the size of a step. */
         {"slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
         /* Cray PALS; Slurm, src/plugins/mpi/pmi2/mpi_pmi2.c, p_mpi_hook_slurmstepd_task() */
         {"pmi", "PMI_SIZE", "PMI_RANK", {"PMI_JOBID"}},
-        /* MPICH, src/pm/hydra/proxy/pmip_cb.c, launch_procs(), with -pmi-port: a port of the proxy,
-         * which starts all ranks of a machine; */
+        /* MPICH with -pmi-port, src/pm/hydra/proxy/pmip_cb.c, launch_procs(). PMI_PORT is a port of
+         * the proxy, which starts all ranks of a machine. */
         {"mpich", "MPI_LOCALNRANKS", "PMI_ID", {"PMI_PORT"}},
-        /* and without: one half of a pair of sockets that the proxy made. */
+        /* MPICH without -pmi-port. PMI_FD is one half of a pair of sockets that the proxy made. */
         {"mpich", "PMI_SIZE", "PMI_RANK", {MAKER "PMI_FD"}},
         /* sublet run --ranks, for ranks that no other launcher has started */
         {"sublet", "SUBLET_RANKS", "SUBLET_RANKS_JOB", {"SUBLET_RANKS_JOB"}},
 };
 
-/* With the NUL, so that two texts differ from the same bytes cut elsewhere. */
+/* Hashes the NUL, too: otherwise "ab", "c" and "a", "bc" would give the same hash. */
 static uint64_t add_text(uint64_t hash, const char *text)
 {
         return hash_add(hash, text, strlen(text) + 1);
@@ -90,7 +90,8 @@ static pid_t maker_of(uint64_t fd)
         return maker.pid;
 }
 
-/* Adds one part of the job's identity to the hash. False: the variable does not tell it. */
+/* Adds one part of the job's identity to the hash. False: the variable is unset, or no such
+ * descriptor. */
 static bool identify(const char *name, uint64_t *hash)
 {
         const char *text;

@@ -1,5 +1,5 @@
 /* link.c: owns the search for the daemon, and its start. Must never leave the program a child that
- * it could wait for, or a signal.
+ * it could wait for, nor send it a SIGCHLD.
  * Why: docs/decisions.md, "The library starts the private daemon". */
 #include "preload/process/link.h"
 
@@ -155,7 +155,7 @@ static int connect_soon(const char *dir)
         return r;
 }
 
-/* A program joins a daemon that its environment does not name, so it says where that is, once. */
+/* Says once where the daemon is, if the environment names another directory. */
 static void tell_place(const char *dir)
 {
         static _Atomic bool told;

@@ -11,8 +11,8 @@
  * -ECONNREFUSED: no daemon, and none can be started; -EPERM, -EACCES: the directory is not trusted;
  * another -errno. where: the directory, for messages. *ret_fd: non-blocking, closed on exec. */
 int link_connect(char where[static 128], int *ret_fd);
-/* After a failed link_connect(): the system call that failed because this process may not make it;
- * NULL: the daemon is at fault. */
+/* After a failed link_connect(), returns the system call that this process may not make; NULL: the
+ * daemon is at fault. */
 const char *link_refused(void);
 
 /* Send a message with at most WIRE_PASS_MAX descriptors, which stay the caller's. 0; -EAGAIN: try

@@ -1,10 +1,10 @@
 /* passed.h: physical memory on its way between two processes of one user, as descriptors.
  *
- * The driver clears memory that is given back, with the copy engine that restores need
- * (docs/measurements/README.md). Handed-over memory is not given back; the restore overwrites it.
- * It is handed over only once: the driver exports no imported memory. No descriptor is kept after
- * the import: while one is open, NVML names no process for that memory. No driver call is made; the
- * caller holds core_lock, except for passed_close(). */
+ * The driver clears memory that is given back. It does so with the copy engine, which restores
+ * need, too (docs/measurements/README.md). Handed-over memory is not given back; the restore
+ * overwrites it. It is handed over only once: the driver exports no imported memory. No descriptor
+ * is kept after the import: while one is open, NVML names no process for that memory. No driver
+ * call is made; the caller holds core_lock, except for passed_close(). */
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* require.c: owns what this program knows of who forbids to run without sharing. Must never let a
- * variable outweigh the owner's word. */
+/* require.c: owns the answer to whether anybody forbids this program to run without sharing. Must
+ * never let a variable outweigh the owner's word. */
 #include "preload/process/require.h"
 
 #include <errno.h>

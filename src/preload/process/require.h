@@ -12,12 +12,12 @@
 /* True if the program waits for a daemon instead of running without one. SUBLET_REQUIRE=0 does not
  * outweigh the owner's word. */
 bool require_daemon(void);
-/* This process serves `sublet doctor` and joins no daemon: nobody forbids it anything. */
+/* Ignore the owner from now on: this process serves `sublet doctor`, and joins no daemon. */
 void require_nothing(void);
-/* What forbids to run without sharing, as the beginning of a sentence: as require_daemon(), and a
- * memory cap in the environment, which only a daemon keeps. NULL: nothing does. */
+/* Returns what forbids this program to run without sharing, as the beginning of a sentence: the
+ * owner, SUBLET_REQUIRE, or a memory cap, which only a daemon keeps. NULL: nothing does. */
 const char *require_sharing(void);
-/* Reads that cap. 0, and 0 bytes: there is none; -EINVAL: it is malformed. */
+/* Reads the memory cap. 0 with 0 bytes: there is none; -EINVAL: it is malformed. */
 int require_cap(uint64_t *ret_bytes);
 /* Returns the setting that would limit this program but is malformed: the memory cap, or a share
  * that may have a maximum. SETTING_COUNT: there is none. */

@@ -1,5 +1,6 @@
 /* trace.c: owns the trace file. Each line is one write(2), so that processes can share the file.
- * Bare system calls, because open() and write() are cancellation points, and locks are held. */
+ * Makes bare system calls, because open() and write() are cancellation points, and the caller holds
+ * locks. */
 #include "preload/process/trace.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* way.c: owns the question for an MPS server, and the variables that lead there. Must never change
- * an array of the environment, because another thread may be reading it: it makes a new one.
+/* way.c: owns the request for an MPS server, and the variables that name the server. Must never
+ * change an array of the environment, because another thread may be reading it: it makes a new one.
  * Why: docs/decisions.md, "The library asks for MPS on a connection of its own". */
 #include "preload/process/way.h"
 
@@ -28,7 +28,7 @@
 extern char **environ;
 
 static struct {
-        char **before, **own; /* the arrays; NULL: none is ours */
+        char **before, **own; /* the old array and ours; NULL: not set */
         char pipe[sizeof(PIPE) + PLACE_MAX], devices[sizeof(DEVICES) + 48];
 } way;
 
@@ -44,9 +44,9 @@ static bool names(const char *entry, const char *variable)
         return strncmp(entry, variable, n) == 0 && entry[n] == '=';
 }
 
-/* Sets both variables; an empty first one is removed, an empty second one stays as it was. A thread
- * that reads the old array meanwhile finds it as it was; setenv() copies an array that it has not
- * made. 0 or -ENOMEM. */
+/* Sets both variables. If way.pipe is empty, the first one is removed; if way.devices is empty, the
+ * second one stays. The old array does not change, because another thread may be reading it. 0 or
+ * -ENOMEM. */
 static int set_variables(void)
 {
         char *volatile const *all = environ;
@@ -125,7 +125,7 @@ static int receive_answer(int fd, struct wire_message *ret)
         }
 }
 
-/* Returns true if the user has a control daemon of his own. One of ours may have come down from the
+/* True if the environment names a control daemon that is not ours. A name of ours may come from the
  * program that started this one. */
 static bool has_other(const char *folder)
 {
@@ -161,7 +161,7 @@ void way_join(void)
                 tell_no_mps(r == -ETIMEDOUT ? "the daemon does not answer"
                                             : "there is no daemon to ask");
                 if (found && getenv(PIPE))
-                        (void)set_variables(); /* its server may have ended, too */
+                        (void)set_variables(); /* the server that it names may have ended, too */
                 return;
         }
         (void)link_send(fd, &bye, NULL, 0);

@@ -14,8 +14,8 @@ bool freeze_watch_start(void);
 bool freeze_watch_runs(void);
 
 /* Watch the thread's driver calls until freeze_watch_end(). If a call takes longer than most_ns,
- * its name is logged; with lets_go the program is thawed instead. lets_go is for times when all its
- * memory is on the card. */
+ * its name is logged; with lets_go the program is thawed instead. Set lets_go only while all of the
+ * program's memory is on the card. */
 void freeze_watch_begin(uint64_t most_ns, bool lets_go);
 /* Name the driver call that the thread makes next; the string must stay valid. Ignored in threads
  * that are not watched. */

@@ -92,9 +92,7 @@ static int error_of(uint32_t status)
         }
 }
 
-/* True if an object that the call names is freed. The thread that freed it records that in a
- * moment.
- */
+/* True if an object that the call names was freed. The freeing thread records that in a moment. */
 static bool is_gone(uint32_t status)
 {
         return status == RM_NO_CHANNEL || status == RM_NO_OBJECT || status == RM_NO_CLIENT;

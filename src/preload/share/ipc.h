@@ -30,8 +30,8 @@ bool ipc_works(void);
 /* The allocation that began at this address is gone: its handle is invalid from now on. core_lock
  * held. */
 void ipc_export_freed(CUdeviceptr start);
-/* The context is about to be destroyed: close the memory that was opened in it, which no submitted
- * work uses any more. */
+/* The context is about to be destroyed: close the memory that was opened in it. No submitted work
+ * uses that memory any more. */
 void ipc_context_dies(CUcontext context) UNLOCKS(core_lock);
 /* More GPUs can access this GPU's memory: map the memory opened on it for them, too. */
 void ipc_import_reach(const struct gpu *g) UNLOCKS(core_lock);

@@ -45,7 +45,8 @@ struct reference {
         bool pending; /* pieces from number `first` on are requested and not yet sent */
         bool whole;   /* the process has all pieces */
         uint32_t first;
-        /* heir: the process is charged for the memory after we free it. bequeathed: it was told. */
+        /* heir: the process is charged for the memory after we free it. bequeathed: the process was
+         * told so. */
         bool heir, bequeathed;
 };
 
@@ -138,7 +139,7 @@ static unsigned extents_of(const struct heap_place *p, unsigned *ret_end)
 }
 
 /* Returns an extent of the allocation that is busy or that the driver will not export, or NULL.
- * From now on its extents are restored only to memory of our own. */
+ * From now on the allocation's extents are restored only to memory of our own. */
 static struct extent *find_adopted(const struct heap_place *p)
 {
         unsigned end, i = extents_of(p, &end);
@@ -300,8 +301,8 @@ static void answer(struct reference *r, CUresult result, uint64_t mapped, const 
 }
 
 /* Chooses the heir: the first process that has all of the memory open. The heir is charged for the
- * memory after we free it. Sends it a message, unless it is `asking`, which learns it from the
- * answer to its request. */
+ * memory after we free it. Sends the heir a message, unless it is `asking`: that process learns it
+ * from the answer to its request. */
 static void name_heir(struct export *p, struct reference *asking)
 {
         struct wire_message m = {0};

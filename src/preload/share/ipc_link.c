@@ -1,6 +1,6 @@
 /* ipc_link.c: owns the connections to other processes of this user: how they are made, the messages
  * that arrive on them, and their end. Must never wait for the other side, except in a thread of the
- * program that called for memory of another process.
+ * program that opens memory of another process.
  * Why: docs/decisions.md, "Other processes get descriptors over a brokered connection". */
 #include "preload/share/ipc_state.h"
 
@@ -36,7 +36,7 @@ static struct {
         int fd;
 } question;
 static bool connected_before;
-static uint64_t returned_ns; /* when we last came to a new daemon; 0: it is still the first */
+static uint64_t returned_ns; /* when we last connected to another daemon; 0: never */
 
 bool ipc_works(void)
 {

@@ -25,7 +25,8 @@
 struct core core;
 struct lock core_lock;
 
-/* The program may close stderr before it uses CUDA. Bare system calls only, as in cpus.c. */
+/* Runs early, because the program may close stderr before it uses CUDA. Makes only bare system
+ * calls, as cpus.c does. */
 __attribute__((constructor)) static void core_loaded(void)
 {
         log_guard_stderr();
@@ -93,9 +94,9 @@ int core_setup(void)
         }
 }
 
-/* Gets our own threads out of the driver before it shuts down: a thread inside may stay there for
- * ever, with its locks. Takes no lock of ours, because a signal handler may call exit() in a thread
- * that holds it. */
+/* Gets our own threads out of the driver before it shuts down: a thread that is inside then may
+ * stay there for ever, with the driver's locks. Takes no lock of ours, because a signal handler may
+ * call exit() in a thread that holds one. */
 static void core_exits(void)
 {
         if (core_passive())
@@ -326,7 +327,8 @@ bool core_may_go_alone(CUdevice device)
         if (core_passive() || device < 0 || device >= GPUS_MAX || !require_sharing())
                 return true;
         lock_acquire(&core_lock);
-        /* Otherwise the driver is not initialized or knows no such device, and says so. */
+        /* If nothing is known of the device, the driver is not initialized or knows no such device.
+         * Its own error says so. */
         may = !core.gpus[device].known && !cannot_share[device];
         lock_release(&core_lock);
         return may;

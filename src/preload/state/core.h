@@ -72,7 +72,7 @@ struct gpu {
                 struct wire_MANAGED managed;
                 struct wire_SPARED spared;
                 struct wire_SELF self; /* self.mode 0: none sent yet */
-                uint64_t usage_ns, request_ns, short_ns, host_short_ns; /* sent at; 0: never */
+                uint64_t usage_ns, request_ns, short_ns, host_short_ns; /* last sent; 0: never */
                 uint64_t exported;                                      /* EXPORT.bytes */
                 uint32_t room;                                          /* ROOM.ask */
                 uint32_t request_sequence; /* of the last REQUEST, or of ATTACH */
@@ -100,7 +100,7 @@ struct gpu {
         struct heap heap;
         struct home home; /* home.c: does managed memory leave the card when it is sent to the host?
                            */
-        uint64_t unevictable LOCKED; /* request.c: contexts, and all other such bytes known */
+        uint64_t unevictable LOCKED; /* request.c: contexts and all other known unevictable bytes */
         /* unevictable.c: part of unevictable, reserved for a driver call in progress. */
         uint64_t unevictable_room LOCKED,
                 unevictable_room_ns LOCKED; /* time of the last such reservation */
@@ -195,7 +195,7 @@ static inline uint64_t core_limit(const struct gpu *g) REQUIRES(core_lock)
         return g->limit < g->own_limit ? g->limit : g->own_limit;
 }
 
-/* Returns the unevictable bytes that the program would have without sublet too. Any thread. */
+/* Returns the unevictable bytes that the program would also have without sublet. Lock held. */
 static inline uint64_t core_own_unevictable(const struct gpu *g) REQUIRES(core_lock)
 {
         return g->unevictable - (g->mover_room < g->unevictable ? g->mover_room : g->unevictable);
@@ -240,8 +240,8 @@ static inline bool core_passive(void)
                (unlikely(exiter) && exiter == (uintptr_t)pthread_self());
 }
 
-/* Finds out whether the driver has shut down, because the process exits. Then no thread waits for
- * anything any more. The lock is not held. */
+/* Checks whether the driver has shut down because the process exits. If so, ends all waits. The
+ * lock is not held. */
 void core_look_for_shutdown(void);
 
 /* Call it once the driver is set up. Our exit handler, registered after the driver's, runs before
@@ -264,8 +264,8 @@ void core_wait(struct core_wait *w, uint64_t timeout_ns) UNLOCKS(core_lock);
 /* Like core_wait(), but returns at once if the bell has rung since bell_listen() returned heard. */
 void core_wait_since(struct core_wait *w, uint32_t heard, uint64_t timeout_ns) UNLOCKS(core_lock);
 
-/* Begin driver calls of our own that a stream capture would reject: in global capture mode CUDA
- * fails unsafe calls. */
+/* Allow driver calls of our own during a stream capture: in global capture mode CUDA fails unsafe
+ * calls. Returns the mode for core_unrelax(). */
 static inline CUstreamCaptureMode core_relax(void)
 {
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -21,7 +21,7 @@ struct daemon_line {
         uint64_t instance; /* instance number of the last daemon; 0: there never was one */
         uint32_t sequence; /* sequence number of the last message */
         bool warned;       /* the message that there is no daemon was printed */
-        bool held;         /* in LINK_HELLO: the daemon welcomes nobody, for its configuration */
+        bool held;         /* in LINK_HELLO: a faulty configuration keeps the daemon from WELCOME */
 };
 
 extern struct daemon_line daemon_line;

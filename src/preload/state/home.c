@@ -62,7 +62,7 @@ static enum home_answer try_once(CUdeviceptr probe, uint64_t bytes, CUstream s)
 
 static void conclude(struct gpu *g, enum home_answer answer)
 {
-        log_debug("GPU %u: managed memory that is sent home %s", g->index,
+        log_debug("GPU %u: managed memory that is sent to the host %s", g->index,
                   answer == HOME_LEAVES ? "leaves the card" : "keeps its pages: it is not moved");
         __atomic_store_n(&g->home.answer, answer, __ATOMIC_RELEASE);
 }
@@ -109,7 +109,7 @@ void home_find_out(struct gpu *g)
         struct home *h = &g->home;
         CUstreamCaptureMode mode;
 
-        /* Without the lock: the agent must not wait for a thread of the program that is in the
+        /* core_lock is not held: the agent must not wait for a thread of the program that is in the
          * driver. */
         if (home_answer(&g->home) != HOME_NOT_KNOWN || atomic_exchange(&h->trying, true))
                 return;

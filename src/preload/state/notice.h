@@ -26,9 +26,9 @@ enum notice_doing {
 
 enum notice_act {
         NOTICE_NOTHING,
-        NOTICE_ASK,  /* ask the daemon who is in the way, and pass on when the answer is known */
+        NOTICE_ASK,  /* ask the daemon who is in the way; `known` says that it has answered */
         NOTICE_TELL, /* tell the wait */
-        NOTICE_OVER, /* tell that a wait is over that was told */
+        NOTICE_OVER, /* tell that the wait, which was told, is over */
 };
 
 /* Call it whenever one of the arguments has changed, and at *ret_next_ns. *ret_waited_ns: how long

@@ -51,7 +51,7 @@ int request_try_unevictable(struct gpu *g, uint64_t more, uint32_t *seen) REQUIR
 void request_return_unevictable(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* True if the current request for unevictable bytes is the mover's (g->mover_request). */
 bool request_is_movers(const struct gpu *g) REQUIRES(core_lock);
-/* Withdraw the mover's request in favour of a thread's. The agent repeats it right after that. */
+/* Withdraw the mover's request in favour of a thread's. The agent repeats it after the thread's. */
 void request_drop_movers(struct gpu *g) REQUIRES(core_lock);
 /* Note that the mover's request was refused. The agent repeats it after MOVER_AGAIN_NS. */
 void request_no_mover(struct gpu *g) REQUIRES(core_lock);

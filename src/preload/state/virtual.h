@@ -2,9 +2,9 @@
  * which handle is mapped where.
  *
  * A handle that the program creates is a block of our heap (BLOCK_HANDLE), and is evicted like
- * other blocks. It has a name of ours. An exported handle becomes unevictable: a single driver
- * handle. Handles that are imported, or created in host memory or on a GPU not managed by us,
- * belong to the driver.
+ * other blocks. It has a name of ours. When a handle is exported, a single handle of the driver
+ * takes its place, and is unevictable. Handles that are imported, or created in host memory or on a
+ * GPU not managed by us, belong to the driver.
  *
  * These functions only keep records and make no driver call; the caller holds core_lock. A thread
  * that has marked an extent of a handle busy, or holds its block, may read the handle without the
@@ -66,7 +66,8 @@ struct handle *virtual_create(struct gpu *g, const CUmemAllocationProp *prop, ui
  * mapped, even without references. */
 struct handle *virtual_find(CUmemGenericAllocationHandle name);
 /* Returns the name to pass to the driver if virtual_find() finds none. A stale name of ours becomes
- * 0, which the driver refuses: it would take the name for a pointer. Needs no lock. */
+ * 0, which the driver refuses. The driver would take the stale name for a pointer. Needs no
+ * lock. */
 CUmemGenericAllocationHandle virtual_drivers(CUmemGenericAllocationHandle name);
 static inline bool virtual_is_dead(const struct handle *h)
 {
@@ -88,7 +89,7 @@ struct mapping *virtual_from(CUdeviceptr address);
  * false, the mappings must also fill the range. */
 bool virtual_whole(CUdeviceptr address, uint64_t bytes, bool gaps);
 
-/* mapping_allow() sets who may access a mapping; mapping_access() returns it in the driver's
- * form. */
+/* mapping_allow() sets which GPUs may access a mapping; mapping_access() returns them in the
+ * driver's form. */
 void mapping_allow(struct mapping *m, const CUmemAccessDesc *access, size_t count);
 unsigned mapping_access(const struct mapping *m, CUmemAccessDesc ret[static GPUS_MAX]);

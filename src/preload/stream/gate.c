@@ -228,7 +228,7 @@ static bool gate_is_capturing(CUstream stream)
  * return the error. Returns &gate_interrupted: the call must end. */
 static struct gate_thread *gate_wait_for_lease(struct gate_thread *t, bool may_end)
 {
-        struct core_wait w = {.told = true}; /* the agent tells it (agent_notice.c) */
+        struct core_wait w = {.told = true}; /* the agent tells the user (agent_notice.c) */
         struct interrupt_wait interrupted = {0};
         const bool frozen = atomic_load(&gate_bits) & GATE_FROZEN;
 

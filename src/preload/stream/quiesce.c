@@ -18,7 +18,7 @@
 #include "preload/process/lock.h"
 
 #define RECORDS_NS NSEC_PER_SEC        /* how long to wait for a stream whose queue is full */
-#define TRIES      3u                  /* of a question that the driver does not answer */
+#define TRIES      3u                  /* attempts at a question that the driver does not answer */
 #define SILENT_NS  (30 * NSEC_PER_SEC) /* without an answer: the work counts as ended */
 
 struct stream {
@@ -118,8 +118,8 @@ struct context *quiesce_context_primary(const struct gpu *g)
         return c;
 }
 
-/* True if the driver says neither how the work stands nor that there is nothing to ask about: a
- * context or stream that has ended, failed, or captures. */
+/* False if the driver says how the work stands, or that the context or stream has ended, has failed
+ * or captures. */
 static bool tells_nothing(CUresult r)
 {
         switch (r) {
@@ -136,7 +136,7 @@ static bool tells_nothing(CUresult r)
         }
 }
 
-/* A call that failed may do it the next time. */
+/* A call that failed may succeed the next time. */
 #define ASK(call)                                                   \
         ({                                                          \
                 CUresult answer_;                                   \

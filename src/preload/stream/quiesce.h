@@ -59,8 +59,8 @@ int quiesce_capture_begin(CUstream stream, CUcontext context, CUevent probe); /*
  * during a capture, nobody destroys the probe before its context ends. */
 CUevent quiesce_capture_end(CUstream stream);
 /* True if a capture in progress forbids this thread to allocate and to free: an attempt would end
- * the capture (measured). Querying an event recorded before the capture is forbidden in the same
- * cases (measured), and has no other effect. */
+ * the capture (measured). The driver forbids querying an older event in the same cases (measured),
+ * and that does no harm. So the capture's probe is queried. */
 bool quiesce_capture_forbids(void);
 /* Call it when a thread has ended: its per-thread default stream and a capture on it have ended,
  * too. */

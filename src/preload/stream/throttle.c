@@ -20,7 +20,7 @@
 #define IDLE_NS      NSEC_PER_SEC /* after so long an idle stream loses its queue to another */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
-#define PATIENCE_OF  2u                  /* or so many times the oldest group's time */
+#define PATIENCE_OF  2u                  /* or this many times the oldest group's time */
 #define PATIENCE_MAX (60 * NSEC_PER_SEC) /* a measured time may include a stop of the program */
 
 /* An event, and the group of submissions between it and the mark before. */
@@ -177,10 +177,10 @@ static void queue_learn(struct stream_queue *q, uint32_t units, uint64_t ns)
 }
 
 /* A group has ended. If patience ran out shortly before, the group may have waited for the
- * submission that patience let through. So its time is ignored once, and patience grows by half; a
- * kernel that really is that slow takes as long the next time. The margin grows with the wait:
- * otherwise a program that is slow to let its own work go on would double the patience each
- * time. */
+ * submission that was then let through. So its time is ignored once, and patience grows by half; a
+ * kernel that really is so slow takes as long the next time. "Shortly" means within a quarter of
+ * the wait. Otherwise a program that is slow to let its own work go on would double the patience
+ * each time. */
 static void queue_end_group(struct stream_queue *q, const struct mark *before, const struct mark *m)
 {
         uint64_t ns;

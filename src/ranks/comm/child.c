@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "ranks/comm/comm_state.h"
 
-/* How often a communicator was shrunk without a set of ranks. These did not call, so they do not
- * know of it. */
+/* How often a communicator was shrunk without a set of ranks. The excluded ranks do not call, so
+ * they do not know of it. */
 struct comm_shrinks {
         struct comm_shrinks *next;
         uint64_t excluded, n;
@@ -145,7 +145,7 @@ static ncclResult_t shrink(struct comm *c, uint64_t excluded, struct comm **ret)
         return make(c, &plan, ret);
 }
 
-/* A shrink is for a communicator that has failed, too. */
+/* A shrink also works on a communicator that has failed. */
 static ncclResult_t make_child(struct comm *c, const struct comm_child *child, struct comm **ret)
 {
         ncclResult_t result = comm_begin_use(c);
@@ -184,7 +184,7 @@ static void *make_row(void *argument)
         return NULL;
 }
 
-/* Other communicators may be other ranks of this process, so each has a thread. */
+/* Finds the parents, each of which gets a thread: they may be ranks of one communicator. */
 static unsigned find_rows(const struct comm_child *children, unsigned n, struct comm **made,
                           struct row *rows)
 {

@@ -193,7 +193,7 @@ struct comm *comm_real_child(const struct comm *parent, ncclComm_t **ret_place)
         if (!c)
                 return NULL;
         c->device = parent->device;
-        c->error = ncclInProgress; /* asked only until the real NCCL has stored its own */
+        c->error = ncclInProgress; /* holds until the real NCCL has stored its handle */
         *ret_place = &c->real;
         return c;
 }
@@ -246,7 +246,7 @@ static void tell_why(const struct comm *c)
         set_last_error(text);
 }
 
-/* A use: comm_destroy() and comm_abort() unmap what this reads. */
+/* This is a use, because comm_destroy() and comm_abort() unmap what it reads. */
 ncclResult_t comm_error(struct comm *c)
 {
         ncclResult_t error;
@@ -273,7 +273,7 @@ ncclResult_t comm_begin_use(struct comm *c)
 {
         ncclResult_t error;
 
-        (void)atomic_fetch_add(&c->users, 1); /* before the look: comm_abort() does the reverse */
+        (void)atomic_fetch_add(&c->users, 1); /* first, because comm_abort() sets the error first */
         error = comm_error(c);
         return error == ncclInProgress
                        ? comm_fail(ncclInvalidArgument, "the communicator is not made yet")
@@ -354,8 +354,8 @@ static CUresult put_in_streams(struct comm *c, const struct steps_call *calls, u
         return e == CUDA_SUCCESS ? follow_all(c, streams, n, true) : e;
 }
 
-/* An operation that fails may be in the stream in part, and uses the ring there. Flags for the rest
- * of it would pass for those of the next one, so it is the last one. */
+/* A failed operation may be in the stream in part, and use the ring there. Flags for its rest would
+ * be taken for those of the next one, so it is the communicator's last. */
 static CUresult end_operation(struct comm *c, CUresult e, CUstream stream)
 {
         const CUresult recorded = real_cuda()->cuEventRecord(c->last, stream);
@@ -455,8 +455,8 @@ static void nap(void)
         (void)nanosleep(&ts, NULL);
 }
 
-/* True if no thread is in a function that uses the communicator. One that is held at libsublet's
- * gate may be there for seconds. */
+/* True if no thread is in a function that uses the communicator. A thread at libsublet's gate may
+ * be there for seconds. */
 static bool is_unused(struct comm *c)
 {
         const uint64_t until = clock_now_ns() + LEAVE_NS;
@@ -506,8 +506,8 @@ static bool is_idle(struct comm *c)
         return idle;
 }
 
-/* Streams of aborted communicators must end, whatever is still put into them. With a graph, that
- * may be for ever. True: some stream had waited. */
+/* Ends the waits in the streams of aborted communicators. It is called again and again, because a
+ * graph may be replayed for ever. True: some stream had waited. */
 static bool release_aborted(void)
 {
         bool any = false;
@@ -520,7 +520,7 @@ static bool release_aborted(void)
         return any;
 }
 
-/* The call is made with the lock held: the last one must be that of the last change. */
+/* Calls meet_call_often() with the lock held, so that the calls keep the order of the changes. */
 static void set_released(struct comm *c, bool released)
 {
         bool any = false;
@@ -560,7 +560,7 @@ static ncclResult_t destroy_real(struct comm *c, ncclResult_t (*f)(ncclComm_t))
         return result;
 }
 
-/* The program's handle is worth nothing from now on. */
+/* The program's handle is invalid from now on. */
 static void comm_free(struct comm *c, bool ended)
 {
         c->magic = 0;
@@ -644,16 +644,15 @@ ncclResult_t comm_abort(struct comm *c)
                 set_released(c, true);
         if (!is_unused(c))
                 return ncclSuccess;
-        /* The waits of a graph that runs, or is replayed later, have to end, too. */
+        /* A graph that runs now or later needs the flags to end its waits, so they stay. */
         ended = !c->captured && free_resources(c);
         meet_leave(c->meet, c->collectives);
         comm_free(c, ended);
         return ncclSuccess;
 }
 
-/* A program may end without destroying its communicators. It leaves them if its own work is done;
- * the work of the other ranks may not be, as they take turns. A rank that ends in another way is
- * lost. */
+/* A program may end without destroying its communicators. This leaves those in which its own work
+ * is done, because the other ranks may still have their turns. In the others this rank is lost. */
 static void leave_all(void)
 {
         if (getpid() != owner || pthread_mutex_trylock(&lock) != 0)

@@ -1,5 +1,5 @@
-/* comm.h: communicators. What a program holds as ncclComm_t is a struct comm: one whose ranks share
- * a card and is served here, or one of the real NCCL's.
+/* comm.h: communicators. A program's ncclComm_t is a struct comm. Either its ranks share a card and
+ * it is served here, or it stands for a communicator of the real NCCL.
  *
  * Functions return NCCL's results. Any thread, but one communicator is used by one thread at a
  * time, except for comm_abort() and comm_error(). */
@@ -42,25 +42,25 @@ int comm_read_config(const ncclConfig_t *config, struct comm_plan *plan);
  * frees it. -1: no memory. */
 int comm_copy_config(struct comm_plan *plan);
 
-/* Makes communicators of this process at once: none of them waits for another one of this call. */
+/* Makes several communicators of this process at once: none waits for another one of this call. */
 ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret);
 /* Check the arguments of ncclCommSplit() and ncclCommShrink(), and fill the child. A shrink that
  * aborts ends the parent's operations. */
 ncclResult_t comm_ask_split(struct comm *c, int color, int key, struct comm_child *ret);
 ncclResult_t comm_ask_shrink(struct comm *c, const int *excluded, int n_excluded, int flags,
                              struct comm_child *ret);
-/* Makes children, at most MEET_RANKS_MAX, as comm_make(). NULL for NCCL_SPLIT_NOCOLOR. */
+/* Makes children, at most MEET_RANKS_MAX, as comm_make(). ret[i] is NULL for NCCL_SPLIT_NOCOLOR. */
 ncclResult_t comm_make_children(const struct comm_child *children, unsigned n, struct comm **ret);
 ncclResult_t comm_destroy(struct comm *c);
 ncclResult_t comm_abort(struct comm *c);
 
-/* NULL: the program has passed something else. */
+/* Returns a handle's communicator; NULL: the handle is something else. */
 struct comm *comm_of(ncclComm_t handle);
 ncclComm_t comm_handle(struct comm *c);
 /* The real communicator; NULL: it is one of ours. */
 ncclComm_t comm_real(const struct comm *c);
-/* A communicator that the real NCCL makes of `parent`. It writes its handle into *ret_place, maybe
- * when a group ends. NULL: no memory. */
+/* Returns a communicator for what the real NCCL makes of `parent`. NCCL stores its handle at
+ * *ret_place, maybe when a group ends. NULL: no memory. */
 struct comm *comm_real_child(const struct comm *parent, ncclComm_t **ret_place);
 /* True once the process has had a communicator of the real NCCL. */
 bool comm_any_is_real(void);
@@ -76,7 +76,8 @@ ncclResult_t comm_error(struct comm *c);
 ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
                       const CUstream *streams);
 
-/* Before comm_run() of any rank of this process: afterwards the other ranks' streams would wait. */
+/* Does what may wait for the card. Call it for all ranks of this process before comm_run() of any:
+ * afterwards their streams may wait for each other. */
 ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call);
 
 /* True if both are ranks of one communicator, in one context. In one stream they would wait for

@@ -25,14 +25,14 @@ struct comm {
         CUcontext context;
         struct meet *meet;          /* NULL: one rank, or the real NCCL's */
         struct comm_making *making; /* a thread makes the communicator, or has made it */
-        struct comm *stopper;       /* comm_stop() of it ends the making of this one */
-        struct meet *being_made;    /* the meeting that comm_stop() of this one ends */
+        struct comm *stopper;       /* comm_stop(stopper) ends the making of this communicator */
+        struct meet *being_made;    /* the meeting that comm_stop() of this communicator ends */
         bool stopped;
         atomic_uint users; /* threads that use the communicator now */
         struct ring ring;
         _Atomic ncclResult_t error;
         char why[COMM_WHY_MAX];       /* a sentence about `error`; "": none */
-        CUevent last;                 /* behind the last operation */
+        CUevent last;                 /* recorded behind the last operation */
         CUevent side;                 /* orders the streams of one group */
         CUstream aside;               /* comm_go_aside(); NULL: not yet made */
         bool used;                    /* `last` is recorded */
@@ -42,7 +42,7 @@ struct comm {
         struct comm_shrinks *shrinks;
         unsigned next_scale;
         struct comm_scale *scales;
-        bool released; /* comm_abort() has let go what waits */
+        bool released; /* comm_abort() has ended its waits for flags */
         struct comm *next;
 };
 
@@ -55,15 +55,15 @@ ncclResult_t comm_meeting_failed(const struct comm *c, int r);
  * that is being made, which fails. */
 void comm_lost(struct comm *c, int lost);
 ncclResult_t comm_lost_fail(const struct comm *c, int lost);
-/* Ends the operations on their way; there are no more. */
+/* Ends the operations in flight. No more may follow. */
 void comm_end_operations(struct comm *c);
 void comm_forget_shrinks(struct comm *c);
 struct comm *comm_new(void);
-/* This thread uses the communicator: until comm_end_use(), comm_abort() waits. Fails if the
- * communicator is not made yet, or has an error. */
+/* Notes that this thread uses the communicator: comm_abort() waits until comm_end_use(). Fails if
+ * the communicator is not made yet, or has an error. */
 ncclResult_t comm_begin_use(struct comm *c);
 void comm_end_use(struct comm *c);
-/* Returns the place into which the real NCCL stores its communicator. It may do so long after its
+/* Returns the place into which the real NCCL stores its communicator. NCCL may do so long after its
  * function has returned. */
 ncclComm_t *comm_await_real(struct comm *c);
 /* what: that failed, as the subject of a sentence. */

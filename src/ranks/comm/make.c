@@ -93,10 +93,10 @@ int comm_copy_config(struct comm_plan *plan)
         return 0;
 }
 
-/* In the thread that reads for all communicators of the process. */
+/* Runs in the thread that reads for all communicators of the process. */
 static void on_lost(void *context, int lost)
 {
-        /* A communicator that is still made gets its error from meet_all(). */
+        /* A communicator that is still being made gets its error from meet_all(). */
         comm_lost(context, lost);
 }
 
@@ -124,7 +124,7 @@ struct comm_making {
 
 static pthread_mutex_t stopping = PTHREAD_MUTEX_INITIALIZER;
 
-/* Tells the thread that may stop this one about the meeting; NULL: it is over. */
+/* Notes the meeting that comm_stop() cancels; NULL: it is over. */
 static void note_meeting(struct comm *c, struct meet *m)
 {
         (void)pthread_mutex_lock(&stopping);
@@ -180,7 +180,7 @@ static int join(struct comm *c, bool must_wait)
         return r;
 }
 
-/* What the ranks' introductions say about where they run. */
+/* True if two ranks share a card. */
 static bool is_shared(const struct introduction *all, int n)
 {
         for (int a = 0; a < n; a++)
@@ -198,7 +198,7 @@ static bool is_one_card(const struct introduction *all, int n)
         return true;
 }
 
-/* Each rank has a card of its own. */
+/* Has the real NCCL make the communicator, because each rank has a card of its own. */
 static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
 {
         ncclUniqueId id = {0};
@@ -276,7 +276,7 @@ static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_
         if (e == CUDA_SUCCESS)
                 e = real_cuda()->cuDeviceTotalMem_v2(&card_bytes, device);
         if (e != CUDA_SUCCESS)
-                return comm_cuda_failed(c, "asking which card this is", e);
+                return comm_cuda_failed(c, "asking for the card's UUID and size", e);
         mine.ring_room = ring_room(card_bytes);
         r = join(c, must_wait);
         if (r == 0)
@@ -358,7 +358,7 @@ static ncclResult_t start_making(struct comm *c, const struct comm_plan *plan)
         return comm_fail(ncclSystemError, "cannot start a thread for a communicator");
 }
 
-/* All but the first in threads of their own. */
+/* Makes all communicators, all but the first in threads of their own. */
 static ncclResult_t make_all(struct making *m, unsigned n)
 {
         pthread_t threads[MEET_RANKS_MAX];

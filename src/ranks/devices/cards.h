@@ -7,7 +7,7 @@
 
 struct cards {
         unsigned n;
-        bool mig; /* instances, of which a CUDA process can use one only */
+        bool mig; /* the cards are instances; a CUDA process can use only one */
         struct card {
                 nvmlDevice_t handle;
                 char text[96]; /* the UUID as NVML writes it */
@@ -21,7 +21,7 @@ unsigned cards_ranks(void);
  * unset. */
 const char *cards_visible(void);
 
-/* Looks once, and keeps what it finds. Empty where there is no NVML. Any thread. */
+/* Returns the cards, which it reads once and keeps. There are none without NVML. Any thread. */
 const struct cards *cards_get(void);
 /* The identity of a device of the job. cards: cards_get(), not empty. */
 struct identity cards_identity(const struct cards *cards, unsigned device);

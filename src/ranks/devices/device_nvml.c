@@ -1,5 +1,5 @@
-/* device_nvml.c: owns NVML's answers to how many devices there are, and which one has a number. Its
- * other functions take the handle of a card. */
+/* device_nvml.c: owns NVML's count of devices, and its look-up of a device by number. NVML's other
+ * functions take the handle of a card. */
 #include "base/macros.h"
 #include "ranks/devices/cards.h"
 #include "ranks/devices/devices.h"

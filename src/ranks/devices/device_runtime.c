@@ -148,8 +148,8 @@ ENTRY(cudaDeviceGetByPCIBusId, (int *device, const char *id))
         return e;
 }
 
-/* Devices of one card are no peers: programs that share memory between peers without NCCL, such as
- * vLLM's own all-reduce, spin on the card until the other rank comes. They switch that off. */
+/* Devices of one card are no peers. Programs that share memory between peers without NCCL, such as
+ * vLLM's own all-reduce, spin on the card until the other rank comes. Without peers they do not. */
 ENTRY(cudaDeviceCanAccessPeer, (int *can, int device, int peer))
 {
         if (!can || !devices_share(device, peer))

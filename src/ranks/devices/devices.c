@@ -21,7 +21,7 @@ static struct {
         pthread_mutex_t lock;
         _Atomic bool ready; /* the members below are set, and stay */
         unsigned cards, n;
-        unsigned selected; /* the driver sees so many cards for the launcher; 0: all */
+        unsigned selected; /* how many cards the driver sees by the launcher's choice; 0: all */
         uint8_t card[DEVICES_MAX];
         struct identity identity[DEVICES_MAX];
 } devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -29,8 +29,8 @@ static __thread CUdevice chosen = -1;
 
 /* ---- what the driver sees ---- */
 
-/* Returns the environment with this value of CUDA_VISIBLE_DEVICES, "NAME=VALUE"; NULL: unset. It is
- * a copy, because another thread may be reading the environment. NULL: no memory. */
+/* Returns a copy of the environment with this entry for CUDA_VISIBLE_DEVICES; entry NULL: with
+ * none. A copy, because another thread may be reading the environment. NULL: no memory. */
 static char **environment_with(char *entry)
 {
         const size_t name = strlen(VISIBLE "=");
@@ -50,7 +50,7 @@ static char **environment_with(char *entry)
         return copy;
 }
 
-/* The text stays, because the program may keep what getenv() returns. */
+/* The text is never freed, because the program may keep what getenv() returns. */
 static char *entry_of(const char *value)
 {
         char *entry = NULL;
@@ -74,7 +74,7 @@ static void put_back(char **before, char *const *own, const char *value)
                 __atomic_store_n(&environ, changed, __ATOMIC_RELEASE);
 }
 
-/* Sets the program's devices: those of all of the job's that the launcher has chosen. */
+/* Sets the program's devices: the job's devices that the launcher has chosen. */
 static CUresult choose_devices(const char *launcher, const struct identity *all, unsigned ranks,
                                uint8_t ret[static DEVICES_MAX])
 {

@@ -17,15 +17,15 @@ CUresult devices_init(unsigned flags);
 
 /* The number of the program's devices; 0 before cuInit(), and without SUBLET_RANKS. */
 unsigned devices_count(void);
-/* Returns the device's card. Numbers that are no device's stay as they are if they are negative;
- * too large ones become one that the driver refuses. */
+/* Returns the device's card. Negative numbers stay as they are; too large ones become one that the
+ * driver refuses. */
 CUdevice devices_card(CUdevice device);
 /* Returns the card that this number names in a call of the driver: the card itself, or a device if
  * there are not so many cards. */
 CUdevice devices_named(CUdevice number);
 /* Returns the device on this card that the thread has chosen last, else the first one. */
 CUdevice devices_of_card(CUdevice card);
-/* This thread has chosen a device. */
+/* Notes that this thread has chosen a device. */
 void devices_choose(CUdevice device);
 /* True if two devices share a card. */
 bool devices_share(CUdevice a, CUdevice b);

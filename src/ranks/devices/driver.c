@@ -1,6 +1,6 @@
 /* driver.c: owns the functions of the driver in which a program may name one of its devices. A
  * program gets its ordinals from the runtime library, and passes them on: Triton to cuDeviceGet(),
- * PyTorch to cuDevicePrimaryCtxGetState() and in the places of memory. The runtime library itself
+ * PyTorch to cuDevicePrimaryCtxGetState() and in locations of memory. The runtime library itself
  * passes the numbers of cards. */
 #include "base/macros.h"
 #include "ranks/devices/devices.h"
@@ -67,7 +67,8 @@ ENTRY(cuMemGetAllocationGranularity, (size_t * granularity, const CUmemAllocatio
         return real_cuda()->cuMemGetAllocationGranularity(granularity, on_card(prop, &own), option);
 }
 
-/* Several devices may be one card, which the driver takes once. Returns how many are left. */
+/* Several devices may be one card, which the driver accepts only once. Returns how many are
+ * left. */
 static size_t on_cards(const CUmemAccessDesc *list, size_t n, CUmemAccessDesc *own)
 {
         size_t kept = 0;

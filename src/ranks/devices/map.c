@@ -1,5 +1,5 @@
 /* map.c: owns the arithmetic of virtual devices. Must give the same answers in all processes of a
- * job. Reads numbers without the C library, whose functions for that have newer symbols. */
+ * job. Reads numbers itself: the C library's functions for it have newer symbols. */
 #include "ranks/devices/map.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 #include "base/hash.h"
 #include "base/macros.h"
 
-/* PCI domains of copies: far from those of real cards, and 64 of them fit into 16 bits. */
+/* Distance between the PCI domains of copies: far from those of real cards, and 64 copies fit into
+ * 16 bits. */
 #define DOMAIN_STEP 0x100u
 
 unsigned map_card(unsigned device, unsigned cards)

@@ -2,7 +2,7 @@
  * devices. Their prototypes are in cuda/cuda_api.def. */
 #pragma once
 
-/* Selects the word of the table, or else NONE. */
+/* Becomes IN if the table below has the symbol, else NONE. */
 #define TRANSLATED(symbol)         TRANSLATED_2(TRANSLATED_##symbol, NONE, )
 #define TRANSLATED_2(...)          TRANSLATED_3(__VA_ARGS__)
 #define TRANSLATED_3(a, word, ...) word

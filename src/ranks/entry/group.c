@@ -128,8 +128,8 @@ ncclResult_t group_make_child(const struct comm_child *child, ncclComm_t *ret)
         return group.depth > 0 ? ncclSuccess : make_children();
 }
 
-/* The calls of a group go on at the same time, so their order among the ranks may differ: first all
- * collectives of a communicator, then all its sends and receives. */
+/* The ranks may make the calls of a group in different orders. So all collectives of a communicator
+ * come first, then all its sends and receives. */
 static ncclResult_t run_of(struct comm *c, struct item *items, unsigned n, struct steps_call *calls,
                            CUstream *streams)
 {
@@ -150,8 +150,8 @@ static ncclResult_t run_of(struct comm *c, struct item *items, unsigned n, struc
         return m > 0 && result == ncclSuccess ? comm_run(c, calls, m, streams) : result;
 }
 
-/* True if another rank of the communicator comes first in the group and uses this stream, as the
- * default stream of two devices of one card. */
+/* True if another rank of the communicator comes first in the group and uses this stream, such as
+ * the default stream of two devices of one card. */
 static bool is_taken(const struct item *items, const struct item *item)
 {
         for (const struct item *i = items; i->comm != item->comm; i++)

@@ -13,7 +13,7 @@
 #include "ranks/real/real_nccl.h"
 #include "ranks/real/real_functions.h"
 
-/* ncclGetVersion() returns it where there is no real NCCL. */
+/* The version that ncclGetVersion() returns if there is no real NCCL. */
 #define VERSION 22809
 
 #define ENTRY_OF_TYPE(type, name, params)                                      \
@@ -38,7 +38,7 @@ static bool lacks_buffer(const struct steps_call *c, int rank)
         return !c->to && c->kind != STEPS_SEND && (c->kind != STEPS_REDUCE || root);
 }
 
-/* The arguments that all collectives have in common. */
+/* Checks the arguments that all collectives share, and adds the call. */
 static ncclResult_t add(const char *function, ncclComm_t handle, struct steps_call call,
                         CUstream stream)
 {
@@ -75,7 +75,7 @@ static ncclResult_t add_reduction(const char *function, ncclComm_t handle, struc
                              .count = (n),    \
                              .peer = (peer_), \
                              .op = {.type = (type_), .divide = 1}})
-/* Returns from the function for a communicator of the real NCCL. */
+/* The real NCCL's communicator of a handle; NULL: there is none. */
 #define REAL_OF(handle)                            \
         ({                                         \
                 struct comm *c_ = comm_of(handle); \
@@ -145,7 +145,8 @@ ENTRY(ncclGetUniqueId, (ncclUniqueId * id))
         return id ? comm_unique_id(id) : comm_fail(ncclInvalidArgument, "ncclGetUniqueId: NULL");
 }
 
-/* The program's current context; if it has none, its first device's primary context, as NCCL. */
+/* Returns the program's current context; if it has none, its first device's primary context, as
+ * NCCL does. */
 static CUresult current_context(CUcontext *ret)
 {
         CUresult e = real_cuda()->cuCtxGetCurrent(ret);
@@ -293,7 +294,7 @@ ENTRY(ncclCommAbort, (ncclComm_t comm))
         return c ? comm_abort(c) : no_comm("ncclCommAbort");
 }
 
-/* Hands out a child that the real NCCL makes. If it fails, it may still write into the child. */
+/* Hands out a child that the real NCCL makes. If NCCL fails, it may still write into the child. */
 static ncclResult_t hand_out(ncclResult_t result, struct comm *child, ncclComm_t *ret)
 {
         if (result == ncclSuccess || result == ncclInProgress)
@@ -558,8 +559,9 @@ ENTRY(ncclRecv,
 
 #define NO_ROOT INT_MIN
 
-/* Sends and receives of a collective that is made of them: `count` elements to and from each rank
- * of the two sets. Their blocks lie one behind the other in the order of ranks. */
+/* Runs a collective as sends and receives of `count` elements each. to_all: each rank, or only the
+ * root if there is one, sends to all ranks; otherwise all send to the root. from_all: the same for
+ * receives. Blocks lie in the order of ranks. */
 static ncclResult_t exchange(ncclComm_t comm, const void *from, bool to_all, void *to,
                              bool from_all, int root, size_t count, ncclDataType_t type,
                              CUstream stream)

@@ -27,8 +27,8 @@ struct meet {
         struct meet *next;
         int fd, rank, n;
         bool lost, cancelled;
-        _Atomic uint64_t uses; /* of the first rank that has left; UINT64_MAX: none has. The serving
-                                  process may end then, too */
+        _Atomic uint64_t uses; /* after how many collectives a rank has left, at least; UINT64_MAX:
+                                  none has. Then the serving process may end, too */
         unsigned told;         /* how many ranks have told in this round */
         struct said said[MEET_RANKS_MAX];
         int fds[MEET_RANKS_MAX][MEET_FDS];
@@ -92,8 +92,8 @@ static void read_meeting(struct meet *m)
                 lose(m, atomic_load(&m->uses) == UINT64_MAX, -1);
 }
 
-/* Fills fds with what the thread waits for. Returns how many; 0: there is no memory. ret_soon:
- * there is something else to do soon. */
+/* Fills fds with what the thread waits for. Returns how many; 0: there is no memory. ret_soon: a
+ * server has more to send soon. */
 static unsigned list_descriptors(struct pollfd **fds, unsigned *room, bool *ret_soon)
 {
         unsigned n = 1;
@@ -301,7 +301,7 @@ int meet_join(const uint8_t name[static MEET_NAME], int rank, int n,
         return 0;
 }
 
-/* Moves what all ranks have told to the caller, for the next round. Lock held. */
+/* Hands what all ranks have told to the caller, and begins the next round. Lock held. */
 static void take_round(struct meet *m, unsigned bytes, void *all, int *all_fds)
 {
         for (int i = 0; i < m->n; i++) {
@@ -315,7 +315,7 @@ static void take_round(struct meet *m, unsigned bytes, void *all, int *all_fds)
         m->told = 0;
 }
 
-/* Waits while other descriptors of this user's are on their way, as the server does. Lock held. */
+/* Waits while too many descriptors of this user are on their way, as the server does. Lock held. */
 static int tell(struct meet *m, const struct said *said, const int *fds, unsigned n_fds)
 {
         const struct timespec nap = {.tv_nsec = OFTEN_MS * NSEC_PER_MSEC};
@@ -324,7 +324,7 @@ static int tell(struct meet *m, const struct said *said, const int *fds, unsigne
         while (!m->lost && !m->cancelled) {
                 r = said_send(m->fd, said, fds, n_fds);
                 if (r != -ETOOMANYREFS)
-                        /* EPIPE: the thread has not read the end yet. */
+                        /* EPIPE: the connection has ended, and the thread has not read that yet. */
                         return r == -EPIPE ? -ECONNRESET : r;
                 (void)pthread_mutex_unlock(&lock);
                 (void)nanosleep(&nap, NULL);

@@ -46,6 +46,7 @@ void meet_say_leave(struct meet *m, uint64_t uses);
 /* Returns the least `uses` of the ranks that have left; UINT64_MAX: none has. Does not block. */
 uint64_t meet_uses(struct meet *m);
 
-/* Lets the thread above call a function from now on; NULL: no more. It calls it once a millisecond,
- * and ever more seldom while it returns false (it had nothing to do). For aborted communicators. */
+/* Has the thread above call a function from now on, for aborted communicators; NULL: no more. The
+ * calls come every millisecond, and ever more seldom while they return false (nothing was to
+ * do). */
 void meet_call_often(bool (*often)(void));

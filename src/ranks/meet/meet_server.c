@@ -213,13 +213,13 @@ static bool pass_to(struct server *s, struct seat *to)
                 if (r == -ETOOMANYREFS || r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM)
                         return false;
                 if (r < 0)
-                        break; /* its end shows at the next read */
+                        break; /* the next read finds its end */
                 to->got++;
         }
         return true;
 }
 
-/* Sends everybody what all have told, if all have. */
+/* Sends every rank what all have told, once all have. */
 static void pass_on(struct server *s)
 {
         for (int i = 0; i < s->n; i++)
@@ -251,7 +251,8 @@ static void read_seat(struct server *s, int rank)
                 seat->said.rank = rank;
                 (void)memcpy(seat->fds, fds, sizeof(fds));
                 seat->told = true;
-                /* A round that lacks somebody for ever has to end for those that wait in it. */
+                /* Without a rank that has left, the round never ends, so tell those that wait in
+                 * it. */
                 for (int i = 0; i < s->n; i++)
                         if (s->seats[i].left)
                                 tell_gone(s, i, SAID_LOST, NULL);

@@ -28,14 +28,14 @@ void said_close(int fds[static MEET_FDS]);
 struct seat {
         int fd; /* -EBADF: not here */
         bool here, told, left;
-        int got; /* how many ranks' messages of this round */
+        int got; /* it has so many messages of this round */
         struct said said;
         int fds[MEET_FDS];
 };
 
 struct server {
         struct server *next;
-        int fd;      /* it listens */
+        int fd;      /* the listening socket */
         int n;       /* ranks; 0: no rank has come yet */
         int came;    /* ranks that have come */
         bool behind; /* part of a round is to be sent: call server_step() again soon */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Defines a function that stands for `symbol`: exported, and by the name entry_<symbol> here, so
- * that the address that we hand out is ours even if another library exports the same name. */
+/* Defines and exports a function that stands for `symbol`. Here its name is entry_<symbol>, so that
+ * the address that we hand out is ours even if another library exports the same name. */
 #define ENTRY_RETURNING(type, symbol, params)                                    \
         static type entry_##symbol params;                                       \
         extern __typeof__(entry_##symbol) symbol                                 \

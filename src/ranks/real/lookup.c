@@ -8,8 +8,8 @@
 #include "base/macros.h"
 #include "ranks/real/real_functions.h"
 
-/* volatile: dlsym() is declared not to call back into this file, but our replace() is called in it.
- */
+/* volatile: the compiler assumes that dlsym() does not call back into this file, but dlsym() calls
+ * our replace(), which reads this. */
 static __thread volatile bool looking;
 
 bool real_is_looking(void)

@@ -11,7 +11,7 @@ struct real_table {
         const char *const *names;
         /* n functions in the order of the names. A name that the library lacks keeps its value. */
         void **functions;
-        _Atomic int state; /* real_functions.h's users read the table once it is not 0 */
+        _Atomic int state; /* not 0 once `functions` may be read */
 };
 
 /* Loads the library and fills the table, once. Racing threads may all load it; the first thread

@@ -1,4 +1,4 @@
-/* real_nccl.h: the real NCCL, for communicators whose ranks have cards of their own. As
+/* real_nccl.h: the real NCCL, for communicators whose ranks have cards of their own. It works like
  * real_functions.h. */
 #pragma once
 

@@ -26,7 +26,7 @@ static const char *const names[] = {
 };
 _Static_assert(sizeof(runtime) == sizeof(names), "one function for each name");
 
-/* The one of these that the program has loaded; the newest, where it has loaded several. */
+/* Returns the newest of these that the program has loaded. */
 static const char *loaded(void)
 {
         static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12",

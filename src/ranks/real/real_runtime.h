@@ -1,4 +1,5 @@
-/* real_runtime.h: the CUDA runtime library that the program has loaded. As real_functions.h. */
+/* real_runtime.h: the CUDA runtime library that the program has loaded. It works like
+ * real_functions.h. */
 #pragma once
 
 #include <stddef.h>

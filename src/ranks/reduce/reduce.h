@@ -1,5 +1,5 @@
-/* reduce.h: puts the kernel that reduces into a stream. The current context is that of the stream's
- * work. A type's kernel is loaded into a context when it is first needed. Any thread. */
+/* reduce.h: puts the kernel that reduces into a stream, whose context is the current one. A type's
+ * kernel is loaded into a context when it is first needed. Any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@ struct reduce_op {
         enum reduce_operation kind;
         uint32_t divide; /* the result is divided by it; 1: it is not */
         /* Each rank's elements are first multiplied by its own scalar: *scalar in memory that the
-         * GPU reads, or if that is 0 the low bytes of `bits`. */
+         * GPU reads, or the low bytes of `bits` if `scalar` is 0. */
         bool scales;
         CUdeviceptr scalar;
         uint64_t bits;
@@ -24,7 +24,7 @@ struct reduce_op {
 /* Bytes of an element; 0: there is no such type. */
 unsigned reduce_bytes(ncclDataType_t type);
 
-/* Loads the kernel of a type, for which the driver may wait for all work of the context. */
+/* Loads the kernel of a type. The driver may wait for all work of the context meanwhile. */
 CUresult reduce_prepare(ncclDataType_t type);
 /* out[i], and out2[i] unless out2 is 0, is sources[0][i] op … op sources[n - 1][i], in this order,
  * so it has the same bits on each rank and in each run. out may be one of the sources. */

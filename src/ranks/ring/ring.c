@@ -91,7 +91,7 @@ bool ring_release(struct ring *r)
 {
         bool any = false;
 
-        /* First: the others look at it once a worthless result has come. */
+        /* This comes first: the others read it once a worthless result has come. */
         if (r->flags)
                 __atomic_store_n(&r->flags[released_index(r)], 1, __ATOMIC_RELEASE);
         for (unsigned flag = 0; flag < RING_FLAGS && r->flags; flag++)
@@ -221,7 +221,7 @@ static CUresult open_rings_on_host(struct ring *r, int fd)
         return e;
 }
 
-/* Opens what the others have told. */
+/* Opens the memory whose descriptors the others have sent. */
 static CUresult open_all(struct ring *r, const int *fds)
 {
         CUresult e = open_flags(r, fds[0]);
@@ -236,7 +236,7 @@ static CUresult open_all(struct ring *r, const int *fds)
 
 /* ---- making and freeing ---- */
 
-/* Three quarters of what is left, so that the first communicator moves most at once. */
+/* This is three quarters of what is left, so that the first communicator moves most at once. */
 uint64_t ring_room(uint64_t card_bytes)
 {
         const uint64_t most = MIN(RING_MOST, card_bytes / RING_CARD_PART);
@@ -305,7 +305,7 @@ static CUresult make_own(struct ring *r, int fds[static MEET_FDS])
         return fds[1] < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
-/* Tells the others how it went. Returns 0 if all are well, or as ring_make(). */
+/* Tells the others this rank's result. Returns 0: all succeeded; or an error of ring_make(). */
 static int agree(struct meet *m, int n, CUresult mine, const int *fds, int *all_fds)
 {
         int32_t results[MEET_RANKS_MAX], result = (int32_t)mine;

@@ -19,7 +19,7 @@
 
 #define RING_MOST  (UINT64_C(256) << 20)
 #define RING_LEAST (UINT64_C(2) << 20)
-/* Nor may they be more than this part of the card, which has several ranks. */
+/* The rings are also at most this part of the card (1 / 64), because several ranks share it. */
 #define RING_CARD_PART 64
 #define RING_PARTS     2 /* a rank fills one while others read the other */
 
@@ -43,7 +43,7 @@ struct ring {
         uint32_t *flags;
         CUdeviceptr flags_device;
         size_t flags_bytes, host_bytes;
-        uint64_t counted; /* of RING_MOST */
+        uint64_t counted; /* its part of RING_MOST */
         struct ring *next;
 };
 
@@ -72,12 +72,12 @@ static inline uint32_t ring_waiting_for(enum ring_flag flag, unsigned part, unsi
         return 1u | (uint32_t)flag << 1 | part << 4 | from << 8 | (uint32_t)number << 16;
 }
 
-/* Returns 0, or a number for what the streams of this process's ranks wait for: a flag that is not
- * set. Any thread; does not block. */
+/* Returns a number for the unset flags that the streams of this process's ranks wait for; 0: they
+ * wait for none. Any thread; does not block. */
 unsigned ring_waits(void);
-/* Let everything go that waits, or will wait, for a flag in this rank's streams: its communicator
- * was aborted, and what its streams compute from now on is worthless. True: some flag
- * was not set, so a stream has waited for it, or may wait now. Any thread. */
+/* Ends all waits for flags in this rank's streams, now and later: its communicator was aborted, and
+ * what its streams compute from now on is worthless. True: some flag was not set, so a stream has
+ * waited for it, or may wait now. Any thread. */
 bool ring_release(struct ring *r);
 /* True once a rank was released: its streams go on, so what others get from it is worthless, too.
  * Any thread. */

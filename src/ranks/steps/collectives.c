@@ -1,7 +1,7 @@
 /* collectives.c: owns the collective operations. A call larger than a part of the ring goes in
- * pieces; piece i uses part i % RING_PARTS. One rank, the leader, reduces for all: of ranks that do
- * not run at the same time, this needs no more turns than reducing in each, and moves fewer bytes
- * (docs/measurements/h200-onecard.md).
+ * pieces; piece i uses part i % RING_PARTS. One rank, the leader, reduces for all. For ranks that
+ * do not run at the same time, this needs no more turns than reducing in each, and moves fewer
+ * bytes (docs/measurements/h200-onecard.md).
  * Why: docs/decisions.md, "One rank reduces for all". */
 #include "ranks/steps/collectives.h"
 
@@ -15,7 +15,7 @@
 /* Pieces are multiples of so many elements, so that kernels read whole vectors. */
 #define PIECE_ALIGN 256u
 
-/* All steps of one call share it. */
+/* The state that all steps of one call share. */
 struct run {
         const struct ring *r;
         const struct steps_call *c;
@@ -105,7 +105,7 @@ static void contribute(struct run *run, CUdeviceptr to, CUdeviceptr from, uint64
                 run->error = reduce_scale(&run->c->op, from, to, count, run->stream);
 }
 
-/* As contribute(), of a piece of each rank's block. */
+/* As contribute(), for a piece of each rank's block. */
 static void contribute_blocks(struct run *run, CUdeviceptr to, uint64_t piece)
 {
         const uint64_t count = piece_count(run, piece), stride = run->c->count * run->size;
@@ -264,8 +264,8 @@ static void all_gather(struct run *run)
         wait_for_rest(run, RING_READ, RING_ALL);
 }
 
-/* Not RING_RESULT: a root that has reduced does not wait until the others have cleared that flag.
- */
+/* Uses RING_FILLED, not RING_RESULT: after a reduction the root does not wait until the others have
+ * cleared RING_RESULT. */
 static void broadcast(struct run *run)
 {
         const struct ring *r = run->r;

@@ -30,9 +30,9 @@ struct steps_call {
         int peer;            /* root, receiver or sender */
 };
 
-/* Does what the call needs and what may wait for other work on the card. */
+/* Does the part of the call that may wait for other work on the card. */
 CUresult steps_prepare(const struct steps_call *c);
-/* Any kind but STEPS_SEND and STEPS_RECEIVE. */
+/* Takes any kind but STEPS_SEND and STEPS_RECEIVE. */
 CUresult steps_collective(const struct ring *r, const struct steps_call *c, CUstream stream);
 /* Runs all sends and receives of a group at the same time. Sends and receives between two ranks are
  * matched in their order. A send to this rank itself needs its receive in the same group:

@@ -1,10 +1,10 @@
-/* copy.h: a copy to or from a ring, in a stream. As collectives.h, for its files. */
+/* copy.h: a copy to or from a ring, in a stream, for the files of this room. See collectives.h. */
 #pragma once
 
 #include "ranks/real/real_functions.h"
 #include "ranks/ring/ring.h"
 
-/* Copies nothing onto itself. */
+/* Does nothing for a copy onto itself. */
 static inline CUresult copy_in_stream(const struct ring *r, CUdeviceptr to, CUdeviceptr from,
                                       uint64_t bytes, CUstream stream)
 {

@@ -1,4 +1,4 @@
-/* flags.h: flags in a stream. As collectives.h, for its files. */
+/* flags.h: flags in a stream, for the files of this room. See collectives.h. */
 #pragma once
 
 #include "cuda/cuda_abi.h"

@@ -12,7 +12,7 @@
 /* One send or receive on its way. */
 struct way {
         const struct steps_call *c;
-        uint64_t per_piece, pieces; /* bytes of a piece */
+        uint64_t per_piece, pieces; /* per_piece: bytes */
         unsigned wave;
 };
 
@@ -70,8 +70,8 @@ static CUresult finish_send(const struct ring *r, const struct way *w, CUstream 
         return e;
 }
 
-/* Runs one wave, piece by piece: each rank sends a piece to everybody before it receives one, so
- * nobody waits for a piece that waits for him. */
+/* Runs one wave, piece by piece: each rank sends a piece to all others before it receives one, so
+ * no two ranks wait for each other. */
 static CUresult run_wave(const struct ring *r, const struct way *ways, unsigned n, unsigned wave,
                          CUstream stream)
 {
@@ -119,7 +119,7 @@ static CUresult run_own(const struct ring *r, const struct steps_call *calls, un
 CUresult steps_point_to_point(const struct ring *r, const struct steps_call *calls, unsigned n,
                               CUstream stream)
 {
-        /* Of two ranks, the k-th send and receive of a group are in wave k. */
+        /* Between two ranks, the k-th send and receive of a group are in wave k. */
         unsigned sends[MEET_RANKS_MAX] = {0}, receives[MEET_RANKS_MAX] = {0}, waves = 0, n_ways = 0;
         struct way *ways = calloc(n, sizeof(*ways));
         CUresult e;
