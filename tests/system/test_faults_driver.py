@@ -42,6 +42,14 @@ def test_a_driver_call_that_runs_out_of_memory_gets_room_and_is_repeated(shared,
     shared.check_sums(p)
 
 
+@pytest.mark.parametrize("function", [
+    "cuCtxCreate", "cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuStreamCreate", "cuStreamCreateWithPriority", "cuMemPoolCreate",
+    "cuArrayCreate", "cuTexObjectCreate", "cuSurfObjectCreate", "cuGraphInstantiate", "cuModuleGetFunction"])
+def test_a_program_does_not_see_that_the_driver_ran_out_of_memory_for_a_moment(shared, function):
+    """Each first call that takes memory of the driver's own fails."""
+    shared.program("surface", SIMCUDA_FAIL=f"{function}:1:2").ok()
+
+
 def test_unused_room_for_a_driver_call_goes_back(shared):
     p = shared.program("hold", "--bytes", "32MiB", stdin=subprocess.PIPE, SIMCUDA_FAIL="cuModuleLoadData:1:2")
     p.await_event("filled")

@@ -472,7 +472,7 @@ CUresult hook_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, un
         CUresult r;
 
         (void)core_setup();
-        r = real.cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority);
+        r = HOOKS_RETRY(real.cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority));
         if (r != CUDA_SUCCESS || core_passive())
                 return r;
         lock_acquire(&core_lock);
@@ -500,13 +500,14 @@ static CUresult stream_born(CUstream *stream, CUresult r)
 CUresult hook_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 {
         (void)core_setup();
-        return stream_born(phStream, real.cuStreamCreate(phStream, Flags));
+        return stream_born(phStream, HOOKS_RETRY(real.cuStreamCreate(phStream, Flags)));
 }
 
 CUresult hook_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
         (void)core_setup();
-        return stream_born(phStream, real.cuStreamCreateWithPriority(phStream, flags, priority));
+        return stream_born(phStream,
+                           HOOKS_RETRY(real.cuStreamCreateWithPriority(phStream, flags, priority)));
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream hStream)

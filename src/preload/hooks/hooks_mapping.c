@@ -68,7 +68,7 @@ static CUresult map_drivers(CUdeviceptr ptr, size_t size, size_t offset,
                 return CUDA_ERROR_INVALID_VALUE;
         }
         lock_release(&core_lock);
-        r = real.cuMemMap(ptr, size, offset, handle, flags);
+        r = HOOKS_RETRY(real.cuMemMap(ptr, size, offset, handle, flags));
         if (r != CUDA_SUCCESS)
                 return r;
         lock_acquire(&core_lock);
@@ -235,7 +235,8 @@ static CUresult allow(struct mapping *m, const CUmemAccessDesc *desc, size_t cou
                         r = access_check(h, desc, count);
                 if (r == CUDA_SUCCESS)
                         r = h && h->block ? allow_now(h, m, desc, count)
-                                          : real.cuMemSetAccess(at.address, at.bytes, desc, count);
+                                          : HOOKS_RETRY(real.cuMemSetAccess(at.address, at.bytes,
+                                                                            desc, count));
                 lock_acquire(&core_lock);
                 if (r == CUDA_SUCCESS && h)
                         mapping_allow(m, desc, count);
@@ -258,7 +259,7 @@ CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
 
                 lock_release(&core_lock);
                 return ours ? CUDA_ERROR_INVALID_VALUE
-                            : real.cuMemSetAccess(ptr, size, desc, count);
+                            : HOOKS_RETRY(real.cuMemSetAccess(ptr, size, desc, count));
         }
         if (size == 0 || !desc || count == 0 || !virtual_whole(ptr, size, false))
                 r = CUDA_ERROR_INVALID_VALUE;

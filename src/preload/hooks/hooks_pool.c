@@ -247,7 +247,7 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
         CUresult r;
 
         (void)core_setup();
-        r = real.cuMemPoolCreate(pool, poolProps);
+        r = HOOKS_RETRY(real.cuMemPoolCreate(pool, poolProps));
         if (r != CUDA_SUCCESS || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             !core_attach(poolProps->location.id))
                 return r;

@@ -57,8 +57,7 @@ static CUresult map_for(const struct gpu *g, CUdeviceptr at, uint64_t bytes,
 
 /* Copy the contents of the extents into new memory of the whole handle, through windows of ours:
  * the program may have mapped the handle nowhere. A context of the GPU is current. */
-static CUresult copy_over(const struct gpu *g, const struct handle *h,
-                          CUmemGenericAllocationHandle to)
+static CUresult copy_over(struct gpu *g, const struct handle *h, CUmemGenericAllocationHandle to)
 {
         CUdeviceptr at = 0;
         CUstream stream = NULL;
@@ -74,7 +73,7 @@ static CUresult copy_over(const struct gpu *g, const struct handle *h,
                 r = map_for(g, at + e->offset, e->bytes, e->handle);
         }
         if (r == CUDA_SUCCESS)
-                r = real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+                r = HOOKS_RETRY_ON(g, real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         if (r == CUDA_SUCCESS)
                 r = real.cuMemcpyDtoDAsync_v2(at + h->bytes, at, h->bytes, stream);
         if (r == CUDA_SUCCESS)
