@@ -302,7 +302,7 @@ def buckets(cases, team):
 # ---- more than the card ----
 
 BIG_SECONDS, BIG_MS = 15, 20
-BIG = [(8, 1.1), (2, 1.1), (4, 1.1), (8, 1.5), (2, 1.5), (4, 1.5)]  # ranks, memory of all as a multiple of the card
+BIG = [(8, 1.1), (4, 1.1), (2, 1.1), (4, 1.5), (2, 1.5), (8, 1.5)]  # ranks, memory of all as a multiple of the card
 HOST_SHARE = 0.8      # of the host's memory at most
 OTHER_GIB = 1         # of each rank: what it multiplies, and sums
 
