@@ -17,14 +17,14 @@
  * directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. Repeats the
  * order while the daemon answers "later". */
 int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
-/* The same for an answer that bytes follow; its member "bytes" says how many. The caller frees
- * *ret_bytes. */
+/* Like ask_daemon(), and also reads the bytes after the answer; its member "bytes" says how many.
+ * The caller frees *ret_bytes. */
 int ask_daemon_bytes(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
                      void **ret_bytes);
 /* True for orders that every user may give a shared daemon, for the user's own programs. */
 bool ask_is_public(json_t *order);
 
-/* The same for callers that must not wait for the answer. */
+/* Like ask_daemon(), for callers that must not wait for the answer. */
 struct ask_talk {
         int fd; /* readable when there is more of the answer; -EBADF: no order is under way */
         char *text;

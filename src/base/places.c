@@ -152,8 +152,8 @@ static bool is_own_session(const struct said *s)
         return strcmp(s->session, own ? own : "") == 0;
 }
 
-/* socket: of a daemon in another mount namespace. A container may have mounted a socket that is in
- * the list. */
+/* True if the list has this daemon already. socket: its path through /proc/PID/root; a container
+ * may have mounted the socket of a listed daemon. */
 static bool is_known(const struct list *l, const char *dir, const char *socket)
 {
         for (unsigned i = 0; i < l->n; i++) {

@@ -205,7 +205,8 @@ int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bo
 
                 if (!w->possible || w->progress[0] < least || w->progress[1] < least)
                         continue;
-                /* For a pair that fits, the model of turns counts only if nothing else can be. */
+                /* If the pair fits the card, take the model of turns only if no way that the trees
+                 * predicted keeps the bound. */
                 if (pair->fits && !w->by_model)
                         sum /= 1000;
                 if (way == WAY_SLICED)

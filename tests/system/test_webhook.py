@@ -453,8 +453,8 @@ def test_with_a_client_ca_only_its_clients_may_ask_and_all_may_probe(tmp_path, a
     w = Webhook(tmp_path, ["--client-ca", str(authority.certificate)], authority)
     try:
         text = json.dumps(review_of(pod(container(gpus="1"), labels=YES)))
-        assert w.ask("POST", "/mutate", text) == (403, b"the webhook answers only clients with a certificate that its "
-                                                       b"--client-ca has signed for clients\n")
+        assert w.ask("POST", "/mutate", text) == (403, b"the webhook answers only clients with a client certificate "
+                                                       b"from an authority in its --client-ca\n")
         assert w.ask("GET", "/healthz") == (200, b"ok\n")
         w.context.load_cert_chain(*authority.sign(purpose="clientAuth"))
         assert w.ask("POST", "/mutate", text)[0] == 200

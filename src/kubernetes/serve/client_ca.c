@@ -1,5 +1,5 @@
-/* client_ca.c: owns the check of a client's certificate. Must never accept a certificate that was
- * not signed for clients. */
+/* client_ca.c: owns the check of a client's certificate. Must never accept a certificate that is
+ * not a client certificate. */
 #include "kubernetes/serve/client_ca.h"
 
 #include <errno.h>

@@ -314,8 +314,8 @@ static int begin_request(struct request *q, const char *path, const char *method
                         q->door = &s->doors[i];
         if (q->door && !may_ask)
                 return say(q, MHD_HTTP_FORBIDDEN,
-                           "%s answers only clients with a certificate that its --client-ca has "
-                           "signed for clients",
+                           "%s answers only clients with a client certificate from an authority in "
+                           "its --client-ca",
                            s->program);
         if (q->door)
                 return post ? begin_body(q)

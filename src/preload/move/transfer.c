@@ -387,7 +387,7 @@ static int export_for_successor(struct gpu *g, struct extent *e)
         return pass_on ? extent_export(e) : -EBADF;
 }
 
-/* Tries again to take the memory of a given-up restore away. */
+/* Tries again to unmap the memory of a restore that was given up, once that is due. */
 static void try_stuck(struct gpu *g, struct transfer *t)
 {
         bool waits;

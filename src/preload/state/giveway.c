@@ -1,4 +1,4 @@
-/* giveway.c: owns the times of the backoff. Must never change direction while memory is moving. */
+/* giveway.c: owns the times of the backoff. Must never evict while a restore makes progress. */
 #include "preload/state/giveway.h"
 
 #include "base/clock.h"
