@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from cgroups import inside
-from world import MIB, SANITIZER, await_rest, go_on, touch_and_rest, wait_for
+from world import GENEROUS_S, MIB, SANITIZER, await_rest, go_on, touch_and_rest, wait_for
 
 CARD = "32MiB"
 # The limit of a cgroup. The simulated card keeps a process's 18 MiB in that process's own host memory. Beside these and
@@ -168,3 +168,22 @@ def test_host_memory_that_a_program_keeps_for_later_does_not_stop_the_eviction_o
     for p in (keeps, lacks):
         p.finish()
         assert world.check_sums(p) == 1
+
+
+@pytest.mark.skipif(SANITIZER is not None, reason="a sanitizer alone fills such a cgroup; in another build they run")
+def test_programs_that_run_give_host_memory_back_that_an_eviction_lacks(make_world, cgroup):
+    """Four programs have 1.5 times the card. Each keeps host memory for all of its own, and two of them run while another
+    one has to evict. No late program loses its turn in the time of this test."""
+    world, group = make_world(memory="512MiB"), cgroup("memory")
+    world.start_daemon(config={"quantum": "200ms", "unevictable_share": "20%", "grace": "10min"})
+    group.limit(1300 * MIB)
+    programs = [inside(world, group, "fill", "--bytes", "192MiB", "--block", "16MiB", "--seed", str(seed), "--ms", "20",
+                       "--until", world.path("end")) for seed in range(4)]
+    wait_for(lambda: world.handoffs() >= 12, GENEROUS_S, "hand-offs", report=world.status_text)
+    assert "does not give way" not in world.daemon.err()
+    with open(world.path("end"), "w", encoding="ascii"):
+        pass
+    for p in programs:
+        p.ok(GENEROUS_S)
+        assert world.check_sums(p) >= 1
+    assert group.killed() == 0

@@ -3,6 +3,7 @@
 
 #include "base/macros.h"
 #include "preload/agent/agent.h"
+#include "preload/agent/agent_unpin.h"
 #include "preload/extra/measure.h"
 #include "preload/overflow/overflow.h"
 #include "preload/overflow/profile.h"
@@ -58,6 +59,14 @@ const struct part parts[] = {
          .cancel = overflow_cancel,
          .room_changed = overflow_changed,
          .daemon_lost = overflow_cancel},
+        {.step = agent_unpin_step,
+         .next_ns = agent_unpin_next_ns,
+         .move = agent_unpin_move,
+         .own = agent_unpin_own,
+         .drained = agent_unpin_drained,
+         .drain_failed = agent_unpin_drain_failed,
+         .cancel = agent_unpin_cancel,
+         .daemon_lost = agent_unpin_cancel},
         {.setup = profile_setup, .exits = profile_exits, .forked = profile_forget},
         {.setup = measure_setup, .forked = measure_forget},
         {.attach = agent_attach, .exits = agent_stop, .forked = agent_forget},

@@ -70,10 +70,25 @@ bool swap_pin_ahead(struct gpu *g)
         return makes;
 }
 
+/* True if the host may not have these bytes. Only the daemon knows how much its host pool has free,
+ * so lent memory is given back unchecked. */
+static bool is_lacking(const struct swap *s, uint64_t bytes)
+{
+        return arena_lent(s->arena) || !arena_host_has(bytes);
+}
+
 void swap_ask_unpin(struct gpu *g, uint64_t bytes)
 {
-        if (g->swap)
-                g->swap->unpin = bytes;
+        if (!g->swap)
+                return;
+        g->swap->unpin = is_lacking(g->swap, bytes) ? bytes : 0;
+        if (!g->swap->unpin)
+                request_report(g); /* the daemon asks again only after this report */
+}
+
+bool swap_is_to_unpin(const struct gpu *g)
+{
+        return g->swap && g->swap->unpin;
 }
 
 /* Gives one free segment back, or drops kept copies so that one becomes free. False: the host has
@@ -83,10 +98,7 @@ static bool unpin_some(struct gpu *g)
         struct swap *s = g->swap;
         const uint64_t before = arena_bytes(s->arena);
 
-        /* Only the daemon knows how much its host pool has free, so lent memory is given back
-         * unchecked. */
-        if ((!arena_lent(s->arena) && arena_host_has(s->unpin)) ||
-            transfer_prepare(g) != CUDA_SUCCESS)
+        if (!is_lacking(s, s->unpin) || transfer_prepare(g) != CUDA_SUCCESS)
                 return false;
         s->others_lack = true;
         s->unpin -= MIN(s->unpin, lent_give_back());

@@ -92,6 +92,8 @@ bool swap_pin_ahead(struct gpu *g);
  * some that holds no evicted memory. True: call again at once. The driver then waits for all work
  * in flight, so there must be none. For the agent. */
 void swap_ask_unpin(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
+/* True if swap_unpin_step() has something to do. */
+bool swap_is_to_unpin(const struct gpu *g) REQUIRES(core_lock);
 bool swap_unpin_step(struct gpu *g);
 /* The process ends: wait until no thread pins host memory. For the agent, core_lock not held. */
 void swap_rest(struct gpu *g);
