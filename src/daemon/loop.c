@@ -21,6 +21,7 @@
 #include "base/standard.h"
 #include "daemon/net/peer_daemons.h"
 #include "daemon/state/client.h"
+#include "daemon/people/child_process.h"
 #include "daemon/people/hangup.h"
 #include "daemon/history/history.h"
 #include "daemon/setup/kill_point.h"
@@ -216,13 +217,11 @@ static int on_accept_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
 static int on_child(sd_event_source *src, const struct signalfd_siginfo *si, void *userdata)
 {
-        struct server *s = userdata;
         int status;
         pid_t pid;
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-                if (!reader_reaped(s->reader, pid) && !host_pools_reaped(s, pid) &&
-                    !mps_servers_reaped(s, pid, status) && !submit_reaped(s, pid))
+                if (!child_process_reaped(pid) && !mps_servers_reaped(userdata, pid, status))
                         hangup_reaped();
         return 0;
 }

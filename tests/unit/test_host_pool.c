@@ -64,11 +64,6 @@ bool filler_is_busy(const struct filler *f)
         return f->busy;
 }
 
-bool filler_reaped(struct filler *f, pid_t pid)
-{
-        return pid == 77;
-}
-
 int filler_order(struct filler *f, enum filler_order order, int fd, uint64_t offset, uint64_t bytes)
 {
         assert_false(f->busy);
@@ -621,13 +616,6 @@ static void only_one_whose_memory_would_help_lacks_it(void **state)
         assert_true(host_pool_helps(&clients[2], &clients[1], HOST_POOL_LACKS_OF_ALL));
 }
 
-static void the_fillers_process_is_known(void **state)
-{
-        assert_true(host_pools_reaped(&server, 77));
-        assert_false(host_pools_reaped(&server, 78));
-        assert_false(host_pools_reaped(&(struct server){0}, 77));
-}
-
 #define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -653,7 +641,6 @@ int main(void)
                 POOL_TEST(a_user_gets_only_so_many),
                 POOL_TEST(a_reload_changes_the_bound_for_all),
                 POOL_TEST(only_one_whose_memory_would_help_lacks_it),
-                POOL_TEST(the_fillers_process_is_known),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

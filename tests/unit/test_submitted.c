@@ -55,11 +55,6 @@ void matcher_rest(struct matcher *m)
 {
 }
 
-bool matcher_reaped(struct matcher *m, pid_t pid)
-{
-        return false;
-}
-
 bool submit_has_program(const struct peer *peer, pid_t named)
 {
         return false;

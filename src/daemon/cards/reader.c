@@ -3,11 +3,8 @@
 #include "daemon/cards/reader.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -17,23 +14,22 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/people/child_process.h"
 
 #define LATE_NS     (2 * NSEC_PER_SEC)   /* time after which a look is given up */
 #define STUCK_NS    (120 * NSEC_PER_SEC) /* time after which a hanging process is replaced */
 #define WAIT_NS     (NSEC_PER_SEC / 2)   /* pause before the next try, doubled each time */
 #define WAIT_MAX_NS (64 * NSEC_PER_SEC)
-#define CHILD_FD    3
 #define CHILD_NAME  "subletd-nvml"
 
 struct reader {
         sd_event *event;
         reader_told told;
         void *userdata;
-        sd_event_source *io, *timer;
+        struct child_process process;
+        sd_event_source *timer;
         struct nvml_look *look;   /* shared memory, where the present process writes the look */
         struct nvml_look *latest; /* the daemon's copy */
-        pid_t pid;                /* 0: none; after SIGKILL the process may still exist */
-        int fd;                   /* -EBADF: not in use */
         uint64_t asked_ns;        /* when a look was requested; 0: no look is under way */
         bool again;               /* another look was requested during this one */
         bool late;                /* the log says that NVML does not answer */
@@ -43,22 +39,18 @@ struct reader {
 
 /* ---- the reading process ---- */
 
-static _Noreturn void read_cards(int fd, pid_t parent, struct nvml_look *ret)
+static void read_cards(int fd, pid_t parent, void *userdata)
 {
+        const struct reader *r = userdata;
         struct nvml *n = NULL;
         char byte;
 
         (void)prctl(PR_SET_NAME, CHILD_NAME);
-        /* Signals stay blocked as in the daemon: the process ends with the daemon. */
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent || dup2(fd, CHILD_FD) < 0)
-                _exit(EXIT_FAILURE);
-        closefrom(CHILD_FD +
-                  1); /* the daemon's lock, sockets and connections must end with the daemon */
+        child_process_begin(fd, parent);
         if (nvml_open(&n) < 0)
                 _exit(EXIT_FAILURE);
         while (read(CHILD_FD, &byte, 1) == 1) {
-                nvml_read(n, ret);
+                nvml_read(n, r->look);
                 if (send(CHILD_FD, &byte, 1, MSG_NOSIGNAL) != 1)
                         break;
         }
@@ -81,12 +73,8 @@ static void put_off(struct reader *r)
 
 static void drop_process(struct reader *r)
 {
-        r->io = sd_event_source_disable_unref(r->io);
+        child_process_drop(&r->process);
         (void)sd_event_source_set_enabled(r->timer, SD_EVENT_OFF);
-        cleanup_close(&r->fd);
-        r->fd = -EBADF;
-        if (r->pid > 0)
-                (void)kill(r->pid, SIGKILL);
         r->asked_ns = 0;
         r->again = false;
         put_off(r);
@@ -96,23 +84,11 @@ static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userda
 
 static int start_process(struct reader *r)
 {
-        pid_t parent = getpid();
-        int fds[2], result;
+        int result =
+                child_process_start(&r->process, r->event, SOCK_STREAM, on_answer, read_cards, r);
 
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
-                return -errno;
-        r->pid = fork();
-        if (r->pid == 0) {
-                (void)fcntl(fds[1], F_SETFL, 0); /* this end of the pair must block */
-                read_cards(fds[1], parent, r->look);
-        }
-        (void)close(fds[1]);
-        result = r->pid < 0 ? -errno
-                            : sd_event_add_io(r->event, &r->io, fds[0], EPOLLIN, on_answer, r);
-        r->pid = MAX(r->pid, 0);
-        r->fd = fds[0];
         if (result >= 0)
-                result = sd_event_source_set_priority(r->io, SD_EVENT_PRIORITY_IMPORTANT);
+                result = sd_event_source_set_priority(r->process.io, SD_EVENT_PRIORITY_IMPORTANT);
         if (result < 0)
                 drop_process(r);
         return MIN(result, 0);
@@ -122,7 +98,7 @@ static bool send_question(struct reader *r)
 {
         char byte = 0;
 
-        if (send(r->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+        if (send(r->process.fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
                 return false;
         r->asked_ns = clock_now_ns();
         r->again = false;
@@ -193,7 +169,8 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
         struct reader *r = userdata;
 
         if (clock_now_ns() - r->asked_ns >= STUCK_NS) {
-                log_warning("NVML does not answer: its process %d is replaced", (int)r->pid);
+                log_warning("NVML does not answer: its process %d is replaced",
+                            (int)r->process.pid);
                 drop_process(r);
                 return 0;
         }
@@ -214,14 +191,9 @@ bool reader_ask(struct reader *r)
                 r->again = true;
                 return !r->late;
         }
-        if (r->fd < 0) {
-                /* If the process hangs even after SIGKILL, start no other one: their number would
-                 * grow without bound. */
-                if (r->pid > 0 || clock_now_ns() < r->next_ns)
-                        return false;
-                if (start_process(r) < 0)
-                        return false;
-        }
+        if (r->process.fd < 0 &&
+            (r->process.pid > 0 || clock_now_ns() < r->next_ns || start_process(r) < 0))
+                return false;
         if (send_question(r))
                 return !r->late;
         drop_process(r);
@@ -232,14 +204,6 @@ void reader_restart(struct reader *r)
 {
         drop_process(r);
         say_absent(r);
-}
-
-bool reader_reaped(struct reader *r, pid_t pid)
-{
-        if (!r || pid != r->pid)
-                return false;
-        r->pid = 0;
-        return true;
 }
 
 static struct nvml_look *map_look(void)
@@ -260,7 +224,7 @@ int reader_new(sd_event *event, reader_told told, void *userdata, struct reader 
         r->event = event;
         r->told = told;
         r->userdata = userdata;
-        r->fd = -EBADF;
+        child_process_init(&r->process);
         r->look = map_look();
         r->latest = calloc(1, sizeof(*r->latest));
         if (r->look && r->latest)
@@ -281,7 +245,7 @@ void reader_free(struct reader *r)
 {
         if (!r)
                 return;
-        drop_process(r);
+        child_process_free(&r->process);
         (void)sd_event_source_disable_unref(r->timer);
         if (r->look)
                 (void)munmap(r->look, sizeof(*r->look));

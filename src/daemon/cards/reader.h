@@ -7,7 +7,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include <systemd/sd-event.h>
 
@@ -29,5 +28,3 @@ bool reader_ask(struct reader *r);
 /* Loads the library anew. Call it if NVML answers but lists no card any more, as after the driver
  * was unloaded. */
 void reader_restart(struct reader *r);
-/* Handles the end of a child of the daemon. False: the child was not the reader's. */
-bool reader_reaped(struct reader *r, pid_t pid);

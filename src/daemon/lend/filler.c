@@ -6,11 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,18 +17,15 @@
 #include "base/descriptors.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/macros.h"
+#include "daemon/people/child_process.h"
 
-#define CHILD_FD   3
 #define CHILD_NAME "subletd-fill"
 
 struct filler {
         sd_event *event;
         filler_told told;
         void *userdata;
-        sd_event_source *io;
-        pid_t pid; /* 0: none; after SIGKILL the process may still exist */
-        int fd;    /* -EBADF: not in use */
+        struct child_process process;
         bool busy;
 };
 
@@ -103,17 +98,13 @@ static void offer_to_die(void)
                 (void)fputs("1000", f);
 }
 
-static _Noreturn void serve(int fd, pid_t parent)
+static void serve(int fd, pid_t parent, void *userdata)
 {
         struct order o;
         int pool;
 
         (void)prctl(PR_SET_NAME, CHILD_NAME);
-        /* Signals stay blocked as in the daemon: the process ends with the daemon. */
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent || dup2(fd, CHILD_FD) < 0)
-                _exit(EXIT_FAILURE);
-        closefrom(CHILD_FD + 1); /* the daemon's descriptors must end with the daemon */
+        child_process_begin(fd, parent);
         offer_to_die();
         while (receive_order(&o, &pool)) {
                 struct result r = carry_out(pool, &o);
@@ -126,15 +117,6 @@ static _Noreturn void serve(int fd, pid_t parent)
 }
 
 /* ---- the life of that process ---- */
-
-static void drop_process(struct filler *f)
-{
-        f->io = sd_event_source_disable_unref(f->io);
-        cleanup_close(&f->fd);
-        f->fd = -EBADF;
-        if (f->pid > 0)
-                (void)kill(f->pid, SIGKILL);
-}
 
 static int on_result(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
@@ -149,31 +131,12 @@ static int on_result(sd_event_source *src, int fd, uint32_t events, void *userda
         if (n != (ssize_t)sizeof(r)) {
                 log_warning("the process that fills the host pool has died: the daemon may have "
                             "too little memory for host_pool");
-                drop_process(f);
+                child_process_drop(&f->process);
                 r = (struct result){.next = UINT64_MAX, .error = -ENOMEM};
         }
         if (was_busy)
                 f->told(f->userdata, r.error, r.next);
         return 0;
-}
-
-static int start_process(struct filler *f)
-{
-        const pid_t parent = getpid();
-        int fds[2], r;
-
-        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-                return -errno;
-        f->pid = fork();
-        if (f->pid == 0)
-                serve(fds[1], parent);
-        (void)close(fds[1]);
-        r = f->pid < 0 ? -errno : sd_event_add_io(f->event, &f->io, fds[0], EPOLLIN, on_result, f);
-        f->pid = MAX(f->pid, 0);
-        f->fd = fds[0];
-        if (r < 0)
-                drop_process(f);
-        return MIN(r, 0);
 }
 
 /* ---- for the daemon ---- */
@@ -193,27 +156,18 @@ int filler_order(struct filler *f, enum filler_order order, int fd, uint64_t off
 
         if (f->busy)
                 return -EBUSY;
-        /* If the process has not ended after SIGKILL, start no other one. */
-        if (f->fd < 0)
-                r = f->pid > 0 ? -EBUSY : start_process(f);
+        if (f->process.fd < 0)
+                r = child_process_start(&f->process, f->event, SOCK_SEQPACKET, on_result, serve, f);
         if (r < 0)
                 return r;
         descriptors_attach(&h, &room, &fd, 1);
-        if (sendmsg(f->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(o)) {
+        if (sendmsg(f->process.fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(o)) {
                 r = -errno;
-                drop_process(f);
+                child_process_drop(&f->process);
                 return r;
         }
         f->busy = true;
         return 0;
-}
-
-bool filler_reaped(struct filler *f, pid_t pid)
-{
-        if (!f || pid != f->pid)
-                return false;
-        f->pid = 0;
-        return true;
 }
 
 int filler_new(sd_event *event, filler_told told, void *userdata, struct filler **ret)
@@ -222,7 +176,8 @@ int filler_new(sd_event *event, filler_told told, void *userdata, struct filler 
 
         if (!f)
                 return -ENOMEM;
-        *f = (struct filler){.event = event, .told = told, .userdata = userdata, .fd = -EBADF};
+        *f = (struct filler){.event = event, .told = told, .userdata = userdata};
+        child_process_init(&f->process);
         *ret = f;
         return 0;
 }
@@ -231,6 +186,6 @@ void filler_free(struct filler *f)
 {
         if (!f)
                 return;
-        drop_process(f);
+        child_process_free(&f->process);
         free(f);
 }

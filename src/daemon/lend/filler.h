@@ -9,7 +9,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include <systemd/sd-event.h>
 
@@ -36,5 +35,3 @@ bool filler_is_busy(const struct filler *f);
  * callback will get the result; or -errno: it will not. */
 int filler_order(struct filler *f, enum filler_order order, int fd, uint64_t offset,
                  uint64_t bytes);
-/* Handles the end of a child of the daemon. False: the child was not the filler's. */
-bool filler_reaped(struct filler *f, pid_t pid);

@@ -466,11 +466,6 @@ void host_pool_changed(struct server *s)
         }
 }
 
-bool host_pools_reaped(struct server *s, pid_t pid)
-{
-        return s->host_pools && filler_reaped(s->host_pools->filler, pid);
-}
-
 int host_pools_new(struct server *s)
 {
         struct host_pools *all = calloc(1, sizeof(*all));

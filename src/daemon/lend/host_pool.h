@@ -11,7 +11,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "wire/wire.h"
 
@@ -35,8 +34,6 @@ int host_pool_fill(struct client *c, const struct wire_message *m);
 void host_pool_left(struct client *c);
 /* Call it when the setting host_pool has changed. */
 void host_pool_changed(struct server *s);
-/* Handles the end of a child of the daemon. False: the child was not one of the pools'. */
-bool host_pools_reaped(struct server *s, pid_t pid);
 
 /* Returns the bytes of the client's pool, and of all pools. */
 uint64_t host_pool_held(const struct client *c);

@@ -3,7 +3,6 @@
 #include "daemon/queue/matcher.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/limits.h>
@@ -26,6 +25,7 @@
 #include "base/macros.h"
 #include "base/oom.h"
 #include "base/text.h"
+#include "daemon/people/child_process.h"
 
 #define LATE_NS     (2 * NSEC_PER_SEC) /* time after which a question is given up */
 #define WAIT_NS     NSEC_PER_SEC       /* pause before the next try, doubled each time */
@@ -40,9 +40,9 @@
 struct matcher {
         sd_event *event;
         struct matcher_calls calls;
-        sd_event_source *io, *timer;
-        pid_t pid; /* 0: none; after SIGKILL the process may still exist */
-        int fd;    /* -EBADF: not in use */
+        struct child_process process;
+        char path[PATH_MAX]; /* of its program */
+        sd_event_source *timer;
         char *out; /* what is still to be written */
         size_t out_size, out_done;
         char *in;
@@ -95,22 +95,23 @@ static void drop_rights(void)
 /* The helper starts in its own folder and finds its models from there, because the user nobody may
  * not enter all folders above it. /root is such a folder.
  */
-static _Noreturn void become_helper(int fd, pid_t parent, char *path)
+static void become_helper(int fd, pid_t parent, void *userdata)
 {
-        char *name = strrchr(path, '/');
+        struct matcher *m = userdata;
+        char *name = strrchr(m->path, '/');
         sigset_t none;
 
         *name++ = '\0';
         oom_spare_no_more();
-        if (chdir(*path ? path : "/") < 0)
+        if (chdir(*m->path ? m->path : "/") < 0)
                 _exit(127);
         drop_rights();
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        child_process_begin(fd, parent);
         (void)sigemptyset(&none);
-        if (getppid() != parent || dup2(fd, STDIN_FILENO) < 0 || dup2(fd, STDOUT_FILENO) < 0 ||
+        if (dup2(CHILD_FD, STDIN_FILENO) < 0 || dup2(CHILD_FD, STDOUT_FILENO) < 0 ||
             sigprocmask(SIG_SETMASK, &none, NULL) < 0)
                 _exit(EXIT_FAILURE);
-        closefrom(STDERR_FILENO + 1);
+        (void)close(CHILD_FD);
         (void)signal(SIGPIPE, SIG_DFL);
         (void)setenv("OMP_WAIT_POLICY", "PASSIVE", 1); /* or it would exec itself to set it */
         (void)execl(name, PROGRAM, "serve", (char *)NULL);
@@ -125,12 +126,8 @@ static void arm(struct matcher *m, uint64_t after_ns)
 
 static void drop_process(struct matcher *m)
 {
-        m->io = sd_event_source_disable_unref(m->io);
+        child_process_drop(&m->process);
         (void)sd_event_source_set_enabled(m->timer, SD_EVENT_OFF);
-        cleanup_close(&m->fd);
-        m->fd = -EBADF;
-        if (m->pid > 0)
-                (void)kill(m->pid, SIGKILL);
         free(m->out);
         m->out = NULL;
         m->out_size = m->out_done = m->in_used = 0;
@@ -156,25 +153,11 @@ static int on_io(sd_event_source *src, int fd, uint32_t events, void *userdata);
 
 static int start_process(struct matcher *m)
 {
-        const pid_t parent = getpid();
-        char path[PATH_MAX];
-        int fds[2], r;
+        const int r = find_program(m->path);
 
-        r = find_program(path);
-        if (r < 0)
-                return r;
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
-                return -errno;
-        m->pid = fork();
-        if (m->pid == 0) {
-                (void)fcntl(fds[1], F_SETFL, 0); /* this end of the pair must block */
-                become_helper(fds[1], parent, path);
-        }
-        (void)close(fds[1]);
-        r = m->pid < 0 ? -errno : sd_event_add_io(m->event, &m->io, fds[0], EPOLLIN, on_io, m);
-        m->pid = MAX(m->pid, 0);
-        m->fd = fds[0];
-        return MIN(r, 0);
+        return r < 0 ? r
+                     : child_process_start(&m->process, m->event, SOCK_STREAM, on_io, become_helper,
+                                           m);
 }
 
 /* Returns whether there is a process to talk to; starts it if need be. */
@@ -182,10 +165,9 @@ static bool ready(struct matcher *m)
 {
         int r;
 
-        if (m->fd >= 0)
+        if (m->process.fd >= 0)
                 return true;
-        /* If the process exists even after SIGKILL, start no other one. */
-        if (m->pid > 0 || clock_now_ns() < m->next_ns)
+        if (m->process.pid > 0 || clock_now_ns() < m->next_ns)
                 return false;
         r = start_process(m);
         if (r < 0) {
@@ -196,7 +178,7 @@ static bool ready(struct matcher *m)
                 return false;
         }
         m->calls.refill(m->calls.userdata);
-        return m->fd >= 0;
+        return m->process.fd >= 0;
 }
 
 /* ---- talking ---- */
@@ -204,8 +186,8 @@ static bool ready(struct matcher *m)
 static void flush(struct matcher *m)
 {
         while (m->out_done < m->out_size) {
-                const ssize_t n = send(m->fd, m->out + m->out_done, m->out_size - m->out_done,
-                                       MSG_DONTWAIT | MSG_NOSIGNAL);
+                const ssize_t n = send(m->process.fd, m->out + m->out_done,
+                                       m->out_size - m->out_done, MSG_DONTWAIT | MSG_NOSIGNAL);
 
                 if (n < 0 && (errno == EAGAIN || errno == EINTR))
                         break;
@@ -218,7 +200,7 @@ static void flush(struct matcher *m)
                 m->out = NULL;
                 m->out_size = m->out_done = 0;
         }
-        (void)sd_event_source_set_io_events(m->io, m->out ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        (void)sd_event_source_set_io_events(m->process.io, m->out ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 static bool put(struct matcher *m, const char *bytes, size_t n)
@@ -253,7 +235,7 @@ static bool put_line(struct matcher *m, json_t *json)
 
 bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, const char *gpu)
 {
-        const bool began = m->fd < 0;
+        const bool began = m->process.fd < 0;
 
         if (!ready(m))
                 return false;
@@ -271,7 +253,7 @@ bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, 
 
 void matcher_forget(struct matcher *m, uint32_t id)
 {
-        if (m->fd < 0)
+        if (m->process.fd < 0)
                 return;
         /* Half a line would spoil the next one. */
         if (put_line(m, json_pack("{sI}", "forget", (json_int_t)id)))
@@ -405,7 +387,7 @@ static void take_lines(struct matcher *m)
 {
         char *end;
 
-        while (m->fd >= 0 && (end = memchr(m->in, '\n', m->in_used))) {
+        while (m->process.fd >= 0 && (end = memchr(m->in, '\n', m->in_used))) {
                 const size_t length = (size_t)(end - m->in), rest = m->in_used - length - 1;
 
                 if (!take_line(m, m->in, length)) {
@@ -448,21 +430,13 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *userdata)
 
 void matcher_rest(struct matcher *m)
 {
-        if (m->fd >= 0 && !m->asked)
+        if (m->process.fd >= 0 && !m->asked)
                 drop_process(m);
-}
-
-bool matcher_reaped(struct matcher *m, pid_t pid)
-{
-        if (!m || pid != m->pid)
-                return false;
-        m->pid = 0;
-        return true;
 }
 
 bool matcher_runs(const struct matcher *m)
 {
-        return m->fd >= 0;
+        return m->process.fd >= 0;
 }
 
 int matcher_new(sd_event *event, const struct matcher_calls *calls, struct matcher **ret)
@@ -474,7 +448,7 @@ int matcher_new(sd_event *event, const struct matcher_calls *calls, struct match
                 return r;
         m->event = event;
         m->calls = *calls;
-        m->fd = -EBADF;
+        child_process_init(&m->process);
         m->in = malloc(ANSWER_MAX);
         if (m->in)
                 r = sd_event_add_time_relative(event, &m->timer, CLOCK_MONOTONIC, 0, 1000, on_timer,
@@ -494,6 +468,7 @@ void matcher_free(struct matcher *m)
         if (!m)
                 return;
         drop_process(m);
+        child_process_free(&m->process);
         (void)sd_event_source_disable_unref(m->timer);
         free(m->in);
         free(m);

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include <systemd/sd-event.h>
 
@@ -41,7 +40,5 @@ void matcher_forget(struct matcher *m, uint32_t id);
 bool matcher_ask(struct matcher *m, const struct queue *q, double capacity_bytes);
 /* Call it when no job has a file any more: ends the process. */
 void matcher_rest(struct matcher *m);
-/* Handles the end of a child of the daemon. False: the child was not the helper. */
-bool matcher_reaped(struct matcher *m, pid_t pid);
 /* True if a process exists. */
 bool matcher_runs(const struct matcher *m);

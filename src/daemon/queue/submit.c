@@ -582,11 +582,6 @@ static void on_refill(void *userdata)
         }
 }
 
-bool submit_reaped(struct server *s, pid_t pid)
-{
-        return s->submits && matcher_reaped(s->submits->matcher, pid);
-}
-
 int submit_new(struct server *s)
 {
         struct submits *all = calloc(1, sizeof(*all));

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <stdbool.h>
-#include <sys/types.h>
 
 #include <jansson.h>
 
@@ -24,8 +23,6 @@ void submit_free(struct server *s);
 json_t *submit_take(struct server *s, json_t *order, const struct peer *peer, int fd);
 /* Call it after each batch of events: starts jobs, ends what has ended. */
 void submit_settle(struct server *s);
-/* Handles the end of a child of the daemon. False: the child was none of these. */
-bool submit_reaped(struct server *s, pid_t pid);
 /* True if jobs wait or run. */
 bool submit_busy(const struct server *s);
 /* True if jobs run, which would come back to the daemon that follows. */
