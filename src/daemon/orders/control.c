@@ -31,6 +31,7 @@
 #include "daemon/net/looks.h"
 #include "daemon/ledger/event.h"
 #include "daemon/state/answer.h"
+#include "daemon/state/outbox.h"
 #include "daemon/orders/order_evict.h"
 #include "daemon/orders/order_reload.h"
 #include "daemon/orders/order_settings.h"
@@ -56,11 +57,9 @@ struct control {
         struct peer peer;
         char line[ORDER_MAX];
         size_t used;
-        char *out; /* the line of the answer, or the bytes behind it, while they are written */
-        size_t out_size, out_done;
-        void *bytes; /* what follows the line; NULL: nothing, or it is already in `out` */
-        size_t n_bytes;
-        uint64_t large_ns; /* since when an answer with such bytes is written; 0: none is */
+        struct outbox out;  /* the line of the answer, or the bytes behind it */
+        struct outbox rest; /* what follows the line, until it is in `out` */
+        uint64_t large_ns;  /* since when an answer with such bytes is written; 0: none is */
 };
 
 /* ---- orders ---- */
@@ -290,9 +289,9 @@ static json_t *give(struct control *k, const struct order *o, json_t *order)
         answer = o->take_over ? hand_over(k, o, order, &peer)
                               : o->carry_out(k->server, order, &peer);
         if (o->bytes && answer) {
-                k->bytes = o->bytes(k->server, &peer, answer, &k->n_bytes);
-                k->large_ns = k->bytes ? now : 0;
-                if (!k->bytes) {
+                k->rest.bytes = o->bytes(k->server, &peer, answer, &k->rest.size);
+                k->large_ns = k->rest.bytes ? now : 0;
+                if (!k->rest.bytes) {
                         json_decref(answer);
                         answer = answer_error(
                                 "this daemon keeps no records: it had no memory for them");
@@ -329,11 +328,9 @@ static json_t *carry_out(struct control *k, const char *line)
  * any. */
 static void next_part(struct control *k)
 {
-        free(k->out);
-        k->out = TAKE_PTR(k->bytes);
-        k->out_size = k->n_bytes;
-        k->out_done = k->n_bytes = 0;
-        if (k->out)
+        k->out = k->rest;
+        k->rest = (struct outbox){0};
+        if (k->out.bytes)
                 return;
         k->large_ns = 0;
         k->dead |= k->viewer; /* only one answer at status.sock */
@@ -341,18 +338,12 @@ static void next_part(struct control *k)
 
 static void flush_out(struct control *k)
 {
-        while (k->out && !k->dead) {
-                ssize_t n = send(k->fd, k->out + k->out_done, k->out_size - k->out_done,
-                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+        int r = 1;
 
-                if (n < 0 && (errno == EAGAIN || errno == EINTR))
-                        break;
-                if (n < 0)
-                        k->dead = true;
-                else if ((k->out_done += (size_t)n) == k->out_size)
-                        next_part(k);
-        }
-        (void)sd_event_source_set_io_events(k->io, k->out ? EPOLLOUT : EPOLLIN);
+        while (k->out.bytes && !k->dead && (r = outbox_flush(&k->out, k->fd)) > 0)
+                next_part(k);
+        k->dead |= r < 0;
+        (void)sd_event_source_set_io_events(k->io, k->out.bytes ? EPOLLOUT : EPOLLIN);
 }
 
 /* Handles an order and begins to write the answer. While it is written no order is read, so that a
@@ -369,8 +360,7 @@ static void answer_line(struct control *k, const char *line)
                 return;
         }
         text[size] = '\n'; /* replaces the NUL, which is not needed any more */
-        k->out = text;
-        k->out_size = size + 1;
+        k->out = (struct outbox){.bytes = text, .size = size + 1};
         flush_out(k);
 }
 
@@ -378,7 +368,7 @@ static void handle_lines(struct control *k)
 {
         char *end;
 
-        while (!k->dead && !k->out && (end = memchr(k->line, '\n', k->used))) {
+        while (!k->dead && !k->out.bytes && (end = memchr(k->line, '\n', k->used))) {
                 size_t rest = k->used - (size_t)(end + 1 - k->line);
 
                 *end = '\0';
@@ -397,7 +387,7 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
 
         if (k->dead)
                 return 0;
-        if (k->out) {
+        if (k->out.bytes) {
                 flush_out(k);
         } else {
                 union hangup_room room;
@@ -494,8 +484,8 @@ static void control_free(struct control *k)
         (void)sd_event_source_disable_unref(k->io);
         if (k->fd >= 0)
                 (void)hangup_close(k->fd);
-        free(k->bytes);
-        free(k->out);
+        free(k->rest.bytes);
+        free(k->out.bytes);
         free(k);
 }
 

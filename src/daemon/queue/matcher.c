@@ -26,6 +26,7 @@
 #include "base/oom.h"
 #include "base/text.h"
 #include "daemon/people/child_process.h"
+#include "daemon/state/outbox.h"
 
 #define LATE_NS     (2 * NSEC_PER_SEC) /* time after which a question is given up */
 #define WAIT_NS     NSEC_PER_SEC       /* pause before the next try, doubled each time */
@@ -43,8 +44,7 @@ struct matcher {
         struct child_process process;
         char path[PATH_MAX]; /* of its program */
         sd_event_source *timer;
-        char *out; /* what is still to be written */
-        size_t out_size, out_done;
+        struct outbox out;
         char *in;
         size_t in_used;
         uint64_t question; /* its number */
@@ -128,9 +128,9 @@ static void drop_process(struct matcher *m)
 {
         child_process_drop(&m->process);
         (void)sd_event_source_set_enabled(m->timer, SD_EVENT_OFF);
-        free(m->out);
-        m->out = NULL;
-        m->out_size = m->out_done = m->in_used = 0;
+        free(m->out.bytes);
+        m->out = (struct outbox){0};
+        m->in_used = 0;
         m->asked = false;
 }
 
@@ -185,43 +185,10 @@ static bool ready(struct matcher *m)
 
 static void flush(struct matcher *m)
 {
-        while (m->out_done < m->out_size) {
-                const ssize_t n = send(m->process.fd, m->out + m->out_done,
-                                       m->out_size - m->out_done, MSG_DONTWAIT | MSG_NOSIGNAL);
-
-                if (n < 0 && (errno == EAGAIN || errno == EINTR))
-                        break;
-                if (n < 0)
-                        return; /* on_io() sees the end of the connection, too */
-                m->out_done += (size_t)n;
-        }
-        if (m->out_done == m->out_size) {
-                free(m->out);
-                m->out = NULL;
-                m->out_size = m->out_done = 0;
-        }
-        (void)sd_event_source_set_io_events(m->process.io, m->out ? EPOLLIN | EPOLLOUT : EPOLLIN);
-}
-
-static bool put(struct matcher *m, const char *bytes, size_t n)
-{
-        char *bigger;
-
-        /* Jobs may come and go faster than the helper reads. */
-        if (m->out_size - m->out_done + n > OUT_MAX)
-                return false;
-        if (m->out_done > m->out_size / 2) {
-                m->out_size -= m->out_done;
-                memmove(m->out, m->out + m->out_done, m->out_size);
-                m->out_done = 0;
-        }
-        bigger = realloc(m->out, m->out_size + n + 1);
-        if (!bigger)
-                return false;
-        m->out = bigger;
-        memcpy(m->out + m->out_size, bytes, n);
-        m->out_size += n;
-        return true;
+        if (outbox_flush(&m->out, m->process.fd) < 0)
+                return; /* on_io() sees the end of the connection, too */
+        (void)sd_event_source_set_io_events(m->process.io,
+                                            m->out.bytes ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 /* Takes over the object. */
@@ -230,7 +197,8 @@ static bool put_line(struct matcher *m, json_t *json)
         _cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
         json_decref(json);
-        return text && put(m, text, strlen(text)) && put(m, "\n", 1);
+        return text && outbox_put(&m->out, text, strlen(text), OUT_MAX) &&
+               outbox_put(&m->out, "\n", 1, OUT_MAX);
 }
 
 bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, const char *gpu)
@@ -243,7 +211,7 @@ bool matcher_add(struct matcher *m, uint32_t id, const char *file, size_t size, 
                 return true;
         if (!put_line(m, json_pack("{sI sI ss}", "add", (json_int_t)id, "bytes", (json_int_t)size,
                                    "gpu", gpu)) ||
-            !put(m, file, size)) {
+            !outbox_put(&m->out, file, size, OUT_MAX)) {
                 fail_helper(m, CANNOT_TELL);
                 return false;
         }

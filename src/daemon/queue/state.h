@@ -11,6 +11,7 @@
 #include "daemon/people/peer.h"
 #include "daemon/queue/matcher.h"
 #include "daemon/queue/queue.h"
+#include "daemon/state/outbox.h"
 #include "daemon/state/server.h"
 
 #define SUBMIT_LINE_MAX 1024u
@@ -37,8 +38,7 @@ struct submission {
         size_t used;
         unsigned lines; /* in the second that began at lines_ns */
         uint64_t lines_ns;
-        char *out; /* what is still to be written */
-        size_t out_size;
+        struct outbox out;
         char said[SUBMIT_SAID_MAX]; /* the last reason to wait that it was told */
 };
 

@@ -59,23 +59,8 @@ bool submit_runs(const struct server *s)
 
 static void flush(struct submission *m)
 {
-        size_t done = 0;
-
-        while (done < m->out_size && !m->dead) {
-                const ssize_t n =
-                        send(m->fd, m->out + done, m->out_size - done, MSG_DONTWAIT | MSG_NOSIGNAL);
-
-                if (n < 0 && (errno == EAGAIN || errno == EINTR))
-                        break;
-                if (n < 0)
-                        m->dead = true;
-                else
-                        done += (size_t)n;
-        }
-        m->out_size -= done;
-        if (m->out_size)
-                memmove(m->out, m->out + done, m->out_size);
-        (void)sd_event_source_set_io_events(m->io, m->out_size ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        m->dead = m->dead || outbox_flush(&m->out, m->fd) < 0;
+        (void)sd_event_source_set_io_events(m->io, m->out.bytes ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void submission_send(struct submission *m, json_t *json)
@@ -83,19 +68,14 @@ void submission_send(struct submission *m, json_t *json)
         _cleanup_free_ char *text =
                 json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
         const size_t n = text ? strlen(text) : 0;
-        char *bigger = text ? realloc(m->out, m->out_size + n + 1) : NULL;
 
         json_decref(json);
-        if (!bigger || m->out_size + n + 1 > OUT_MAX) {
-                m->out = bigger ? bigger : m->out;
+        if (text)
+                text[n] = '\n'; /* replaces the NUL */
+        if (text && outbox_put(&m->out, text, n + 1, OUT_MAX))
+                flush(m);
+        else
                 m->dead = true; /* it does not read */
-                return;
-        }
-        m->out = bigger;
-        memcpy(m->out + m->out_size, text, n);
-        m->out[m->out_size + n] = '\n';
-        m->out_size += n + 1;
-        flush(m);
 }
 
 /* ---- the order ---- */
@@ -394,7 +374,7 @@ static void end_submission(struct submission *m)
         (void)sd_event_source_disable_unref(m->io);
         (void)hangup_close(m->fd);
         free(m->file);
-        free(m->out);
+        free(m->out.bytes);
         free(m);
 }
 
