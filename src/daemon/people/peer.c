@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "daemon/people/process.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD \
@@ -158,22 +159,11 @@ bool peer_ended(int pidfd)
         return pidfd >= 0 && poll(&p, 1, 0) == 1;
 }
 
-/* True if the process is in our own pid namespace: NSpid lists its number in ours and in each one
- * below. Every user may read it, unlike /proc/PID/ns. */
 bool peer_outside_container(pid_t pid)
 {
-        _cleanup_fclose_ FILE *f = NULL;
-        char path[64], line[256];
-        int a, b;
+        struct process p;
 
-        if (pid <= 0)
-                return false;
-        (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-        f = fopen(path, "re");
-        while (f && fgets(line, sizeof(line), f))
-                if (strncmp(line, "NSpid:", 6) == 0)
-                        return sscanf(line + 6, "%d %d", &a, &b) == 1;
-        return false;
+        return process_look(pid, &p) == 0 && p.outside;
 }
 
 /* True if the process has the same map of uids as we. Root of a user namespace that some user has

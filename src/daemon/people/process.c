@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,26 +14,38 @@
 
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO of the kernel's proc_ns.h */
 
+/* NSpid lists the number in our pid namespace and in each one below. Every user may read it, unlike
+ * /proc/PID/ns. */
+static void read_numbers(const char *line, struct process *ret)
+{
+        const char *last = strrchr(line, '\t');
+
+        ret->inner = (pid_t)strtol(last, NULL, 10);
+        ret->outside = last == strchr(line, '\t');
+}
+
 int process_look(pid_t pid, struct process *ret)
 {
         struct process p = {.uid = (uid_t)-1};
         _cleanup_fclose_ FILE *f = NULL;
         char path[64], line[256], state = 0;
-        unsigned uid;
 
         (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
         f = pid > 0 ? fopen(path, "re") : NULL;
-        while (f && p.uid == (uid_t)-1 && fgets(line, sizeof(line), f)) {
+        while (f && fgets(line, sizeof(line), f)) {
                 line[strcspn(line, "\n")] = '\0';
                 if (strncmp(line, "Name:\t", 6) == 0)
                         (void)text_copy(p.name, sizeof(p.name), line + 6);
                 else if (strncmp(line, "State:\t", 7) == 0)
                         state = line[7];
-                else if (sscanf(line, "Uid: %*u %u", &uid) == 1)
-                        p.uid = uid;
+                else if (strncmp(line, "Uid:\t", 5) == 0)
+                        (void)sscanf(line + 5, "%u %u", &p.real_uid, &p.uid);
+                else if (strncmp(line, "NSpid:\t", 7) == 0)
+                        read_numbers(line, &p);
         }
         if (!state || p.uid == (uid_t)-1)
                 return -ESRCH;
+        p.ended = state == 'Z' || state == 'X';
         p.stop = state == 'T' ? STOP_SIGNAL : state == 't' ? STOP_DEBUGGER : STOP_NONE;
         *ret = p;
         return 0;

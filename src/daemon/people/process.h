@@ -10,7 +10,10 @@
 #define PROCESS_NAME_MAX 64
 
 struct process {
-        uid_t uid;
+        uid_t uid, real_uid;
+        pid_t inner;  /* its number in its own pid namespace; 0: unknown */
+        bool outside; /* in our own pid namespace, not in one below */
+        bool ended;
         char name[PROCESS_NAME_MAX]; /* of its file, cut by the kernel to 15 bytes; clean */
         enum stop stop;
 };

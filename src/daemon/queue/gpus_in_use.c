@@ -1,7 +1,6 @@
 /* gpus_in_use.c: owns which programs belong to which submitted job, and so which GPUs others use.
  * Must never take a byte or a turn from a program that was not submitted. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -9,6 +8,7 @@
 #include "base/macros.h"
 #include "daemon/ledger/event.h"
 #include "daemon/ledger/reserve.h"
+#include "daemon/people/process.h"
 #include "daemon/queue/state.h"
 #include "daemon/state/client.h"
 
@@ -33,39 +33,6 @@ static pid_t parent_of(pid_t pid)
         return parent;
 }
 
-/* What /proc says of a process. */
-struct child {
-        pid_t named; /* its number in its own pid namespace */
-        uid_t uid;
-        bool ended;
-};
-
-static bool read_child(pid_t pid, struct child *ret)
-{
-        char path[64], line[256];
-        _cleanup_fclose_ FILE *f = NULL;
-        bool known = false;
-
-        (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-        f = fopen(path, "re");
-        *ret = (struct child){.ended = true};
-        while (f && fgets(line, sizeof(line), f)) {
-                const char *last;
-                unsigned uid;
-                char state;
-
-                if (sscanf(line, "State: %c", &state) == 1)
-                        ret->ended = state == 'Z' || state == 'X';
-                else if (sscanf(line, "Uid: %u", &uid) == 1)
-                        ret->uid = uid;
-                else if (strncmp(line, "NSpid:", 6) == 0 && (last = strrchr(line, '\t'))) {
-                        ret->named = (pid_t)strtol(last, NULL, 10);
-                        known = true;
-                }
-        }
-        return known;
-}
-
 bool submit_has_program(const struct peer *peer, pid_t named)
 {
         char path[64];
@@ -79,9 +46,10 @@ bool submit_has_program(const struct peer *peer, pid_t named)
                        (int)peer->pid);
         f = fopen(path, "re");
         for (unsigned i = 0; f && !found && i < CHILDREN_MAX && fscanf(f, "%d", &pid) == 1; i++) {
-                struct child c;
+                struct process p;
 
-                found = read_child(pid, &c) && c.named == named && c.uid == peer->uid && !c.ended;
+                found = process_look(pid, &p) == 0 && p.inner == named && p.real_uid == peer->uid &&
+                        !p.ended;
         }
         return found && !peer_ended(peer->pidfd); /* another process may have its number */
 }
