@@ -37,10 +37,8 @@ static void set_stands(struct client *c, bool stands)
 
 /* ---- orders ---- */
 
-static int objection(const struct client *c, bool paused, const struct peer *by)
+static int objection(const struct client *c, bool paused)
 {
-        if (!peer_has_right(by, &c->peer))
-                return -EACCES;
         if (!paused || c->pause.ordered)
                 return 0;
         if (c->frozen.off[0])
@@ -63,21 +61,16 @@ static void order(struct client *c, bool paused)
         history_client(c);
 }
 
-int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
-              struct client **ret_client)
+int pause_set(struct client *c, bool paused, const struct peer *by)
 {
-        struct client *c = client_of_process(s, pid);
+        struct server *s = c->server;
+        const pid_t pid = c->peer.pid;
+        const bool already = c->pause.ordered == paused;
+        const int r = objection(c, paused);
         char who[HISTORY_WHO_MAX];
-        bool already;
-        int r;
 
-        if (!c)
-                return -ESRCH;
-        *ret_client = c;
-        r = objection(c, paused, by);
         if (r < 0)
                 return r;
-        already = c->pause.ordered == paused;
         log_info("process %d (%s) is told to %s, %s", (int)pid, c->name,
                  paused ? "stand still" : "go on",
                  history_order(s, c, paused ? HISTORY_PAUSE : HISTORY_RESUME, by, who));

@@ -13,12 +13,10 @@ struct peer;
 struct server;
 struct wire_message;
 
-/* Pauses or resumes the process with this number; by: the peer that orders it. *ret_client is the
- * process's client, also after an error except -ESRCH. 0; 1: it had the same order before; -ESRCH:
- * no client has this number; -EACCES: it is another user's; -EPERM: it runs with SUBLET_FREEZE=off;
- * -EOPNOTSUPP: it has reported why it cannot be frozen (frozen.off). */
-int pause_set(struct server *s, pid_t pid, bool paused, const struct peer *by,
-              struct client **ret_client);
+/* Pauses or resumes the client's process; by: the peer that orders it and has a right to. 0; 1: it
+ * had the same order before; -EPERM: it runs with SUBLET_FREEZE=off; -EOPNOTSUPP: it has reported
+ * why it cannot be frozen (frozen.off). */
+int pause_set(struct client *c, bool paused, const struct peer *by);
 
 /* Tells all programs the strongest freeze mode that they may use now. */
 void pause_most_changed(struct server *s);

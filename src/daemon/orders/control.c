@@ -7,7 +7,6 @@
 #include "daemon/state/server.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,14 +100,6 @@ static json_t *order_stop(struct server *s, json_t *order, const struct peer *pe
 static json_t *pause_answer(int r, int pid, const struct client *c)
 {
         switch (r) {
-        case -ESRCH:
-                return answer_error("no program with pid %d shares a GPU under this daemon: sublet "
-                                    "status shows the pids",
-                                    pid);
-        case -EACCES:
-                return answer_error("process %d is another user's: only that user, the daemon's "
-                                    "own user and root may pause it",
-                                    pid);
         case -EPERM:
                 return answer_error("process %d cannot be paused: it runs with SUBLET_FREEZE=off; "
                                     "start it with sublet run --freeze park",
@@ -120,28 +111,16 @@ static json_t *pause_answer(int r, int pid, const struct client *c)
         }
 }
 
-static json_t *order_pause_or_resume(struct server *s, json_t *order, const struct peer *peer,
-                                     bool paused)
+static json_t *order_pause_or_resume(struct server *s, json_t *order, const struct peer *peer)
 {
-        const json_t *number = json_object_get(order, "pid");
-        json_int_t pid = json_integer_value(number);
-        struct client *c = NULL;
-        int r;
+        const char *name = json_string_value(json_object_get(order, "order"));
+        const bool paused = strcmp(name, "pause") == 0;
+        json_t *answer = NULL;
+        struct client *c = answer_program(s, order, peer,
+                                          "pause and resume take the number of a process, \"pid\"",
+                                          "pause it", &answer);
 
-        if (!json_is_integer(number) || pid <= 0 || pid > INT_MAX)
-                return answer_error("pause and resume take the number of a process, \"pid\"");
-        r = pause_set(s, (pid_t)pid, paused, peer, &c);
-        return pause_answer(r, (int)pid, c);
-}
-
-static json_t *order_pause(struct server *s, json_t *order, const struct peer *peer)
-{
-        return order_pause_or_resume(s, order, peer, true);
-}
-
-static json_t *order_resume(struct server *s, json_t *order, const struct peer *peer)
-{
-        return order_pause_or_resume(s, order, peer, false);
+        return c ? pause_answer(pause_set(c, paused, peer), (int)c->peer.pid, c) : answer;
 }
 
 /* Adds the cards that a UUID names to the mask. */
@@ -196,8 +175,8 @@ static const struct order {
         json_t *(*take_over)(struct server *s, json_t *order, const struct peer *peer, int fd);
 } orders[] = {
         {"status", order_status, false, NULL, NULL},
-        {"pause", order_pause, false, NULL, NULL},
-        {"resume", order_resume, false, NULL, NULL},
+        {"pause", order_pause_or_resume, false, NULL, NULL},
+        {"resume", order_pause_or_resume, false, NULL, NULL},
         {"evict", evict_order, false, NULL, NULL},
         {"reserve", order_reserve, true, NULL, NULL},
         {"trace", trace_answer, false, trace_bytes, NULL},

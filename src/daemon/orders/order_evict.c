@@ -2,7 +2,7 @@
 #include "daemon/orders/order_evict.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,7 +10,6 @@
 #include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
 #include "daemon/state/answer.h"
-#include "daemon/people/peer.h"
 #include "daemon/state/client.h"
 #include "daemon/state/server.h"
 
@@ -28,13 +27,11 @@ static uint64_t movable(const struct client *c)
         return sum;
 }
 
-static int evict(struct client *c, const struct peer *by)
+static int evict(struct client *c)
 {
         struct server *s = c->server;
         int r;
 
-        if (!peer_has_right(by, &c->peer))
-                return -EACCES;
         if (c->pause.ordered && c->frozen.mode == WIRE_FREEZE_PARK)
                 return -EOPNOTSUPP;
         event_begin(s);
@@ -61,43 +58,39 @@ static json_t *starts(int pid)
 
 json_t *evict_order(struct server *s, json_t *order, const struct peer *by)
 {
-        const json_t *number = json_object_get(order, "pid");
-        const json_int_t pid = json_integer_value(number);
+        json_t *answer = NULL;
+        struct client *c = answer_program(
+                s, order, by, "evict takes the number of a process, \"pid\"", "evict it", &answer);
         char who[HISTORY_WHO_MAX];
-        struct client *c;
         uint64_t bytes;
+        int pid, r;
 
-        if (!json_is_integer(number) || pid <= 0 || pid > INT_MAX)
-                return answer_error("evict takes the number of a process, \"pid\"");
-        c = client_of_process(s, (pid_t)pid);
-        bytes = c ? movable(c) : 0;
-        switch (c ? evict(c, by) : -ESRCH) {
+        if (!c)
+                return answer;
+        pid = (int)c->peer.pid;
+        bytes = movable(c);
+        r = evict(c);
+        switch (r) {
         case 0:
-                log_info("process %d (%s) is told to leave the card, %s", (int)pid, c->name,
+                log_info("process %d (%s) is told to leave the card, %s", pid, c->name,
                          history_order(s, c, HISTORY_EVICT, by, who));
                 return json_pack("{s:s, s:I}", "name", c->name, "bytes", (json_int_t)bytes);
-        case -EACCES:
-                return answer_error("process %d is another user's: only that user, the daemon's "
-                                    "own user and root may evict it",
-                                    (int)pid);
         case -EBUSY:
-                return has_work((int)pid);
+                return has_work(pid);
         case -EAGAIN:
-                return starts((int)pid);
+                return starts(pid);
         case -EOPNOTSUPP:
                 return answer_error("process %d is paused with --freeze park, so its memory stays "
                                     "on the card: resume it first",
-                                    (int)pid);
+                                    pid);
         case -EPERM:
                 return answer_error("mode off moves no memory: set another mode, with sublet set "
                                     "mode auto");
         case -ENOMEM:
                 return answer_error("process %d cannot be evicted: the budget of host memory has "
                                     "no room for it; raise host_memory, or end another program",
-                                    (int)pid);
+                                    pid);
         default:
-                return answer_error("no program with pid %d shares a GPU under this daemon: sublet "
-                                    "status shows the pids",
-                                    (int)pid);
+                return answer_error("%s", strerror(-r));
         }
 }

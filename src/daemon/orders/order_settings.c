@@ -3,7 +3,6 @@
 #include "daemon/history/history.h"
 #include "daemon/orders/order_settings.h"
 
-#include <limits.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -12,26 +11,11 @@
 #include "daemon/orders/order_reload.h"
 #include "daemon/state/client.h"
 
-/* Returns the program that the order names; NULL with an answer: there is none to which the peer
- * has a right. */
-static struct client *named(struct server *s, const json_t *number, const struct peer *peer,
+static struct client *named(struct server *s, const json_t *order, const struct peer *peer,
                             json_t **ret_answer)
 {
-        const json_int_t pid = json_integer_value(number);
-        struct client *c = NULL;
-
-        if (!json_is_integer(number) || pid <= 0 || pid > INT_MAX)
-                *ret_answer = answer_error("the number of a process, \"pid\", is an integer");
-        else if (!(c = client_of_process(s, (pid_t)pid)))
-                *ret_answer = answer_error("no program with pid %d shares a GPU under this daemon: "
-                                           "sublet status shows the pids",
-                                           (int)pid);
-        if (!c || peer_has_right(peer, &c->peer))
-                return c;
-        *ret_answer = answer_error("process %d is another user's: only that user, the daemon's own "
-                                   "user and root may see and set what it gets",
-                                   (int)pid);
-        return NULL;
+        return answer_program(s, order, peer, "the number of a process, \"pid\", is an integer",
+                              "see and set what it gets", ret_answer);
 }
 
 /* Returns the one setting of the order; NULL with an answer: there is not exactly one. */
@@ -77,18 +61,17 @@ static json_t *list(const struct value_key *keys, size_t n, const void *values, 
 
 json_t *settings_get(struct server *s, json_t *order, const struct peer *peer)
 {
-        const json_t *number = json_object_get(order, "pid");
         struct class_settings own;
         const struct value_key *keys;
         json_t *answer = NULL;
         struct client *c;
         size_t n;
 
-        if (!number) {
+        if (!json_object_get(order, "pid")) {
                 keys = config_keys(&n);
                 return list(keys, n, s->config, &s->files);
         }
-        c = named(s, number, peer, &answer);
+        c = named(s, order, peer, &answer);
         if (!c)
                 return answer;
         entitlement_own(c, &own);
@@ -127,7 +110,7 @@ json_t *settings_set_program(struct server *s, json_t *order, const struct peer 
         struct client *c;
         size_t n;
 
-        c = named(s, json_object_get(order, "pid"), peer, &answer);
+        c = named(s, order, peer, &answer);
         key = c ? one_setting(order, &value, &answer) : NULL;
         if (!key)
                 return answer;
