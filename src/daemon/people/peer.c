@@ -203,27 +203,18 @@ static int read_cgroups(pid_t pid, char **ret)
         _cleanup_fclose_ FILE *f = NULL;
         _cleanup_free_ char *text = NULL;
         char path[64];
-        size_t n, used = 0, room = 4096;
+        size_t room = 0;
+        ssize_t n;
 
         (void)snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
         f = fopen(path, "re");
         if (!f)
                 return errno == ESRCH || errno == EACCES || errno == EPERM ? -ENOENT : -errno;
-        do {
-                char *bigger = realloc(text, room);
-
-                if (!bigger)
-                        return -ENOMEM;
-                text = bigger;
-                n = fread(text + used, 1, room - used - 1, f);
-                used += n;
-                room = used + 4096;
-        } while (n > 0);
-        if (ferror(f))
+        n = getdelim(&text, &room, '\0', f);
+        if (ferror(f) || (n < 0 && !feof(f)))
                 return errno == ESRCH ? -ENOENT : -errno;
-        text[used] = 0;
-        *ret = TAKE_PTR(text);
-        return 0;
+        *ret = n < 0 ? strdup("") : TAKE_PTR(text);
+        return *ret ? 0 : -ENOMEM;
 }
 
 /* Returns the daemon's own cgroups. They are read once: otherwise a user who moves the daemon to

@@ -18,7 +18,6 @@
 #include "daemon/people/hangup.h"
 #include "daemon/people/users.h"
 #include "daemon/queue/state.h"
-#include "daemon/setup/values.h"
 #include "daemon/state/answer.h"
 #include "sched/sched.h"
 
@@ -80,18 +79,6 @@ void submission_send(struct submission *m, json_t *json)
 
 /* ---- the order ---- */
 
-/* True if the owner lets programs take part in MPS. */
-static bool may_share(const struct server *s)
-{
-        const struct value_key *keys, *k;
-        char text[VALUE_TEXT_MAX];
-        size_t n;
-
-        keys = config_keys(&n);
-        k = values_find(keys, n, "mps");
-        return k && strcmp(values_text(k, s->config, text), "yes") == 0;
-}
-
 static json_t *read_ways(const struct server *s, const json_t *list, unsigned *ret)
 {
         unsigned ways = list ? 0 : QUEUE_ALL_WAYS;
@@ -106,11 +93,11 @@ static json_t *read_ways(const struct server *s, const json_t *list, unsigned *r
                         return answer_error("\"ways\" is a list of sliced, shared and turns");
                 ways |= 1u << way;
         }
-        if (ways == 1u << WAY_SHARED && !may_share(s))
+        if (ways == 1u << WAY_SHARED && !s->config->mps)
                 return answer_error(
                         "the owner of this daemon does not allow MPS (its key mps): choose "
                         "another way");
-        if (!may_share(s))
+        if (!s->config->mps)
                 ways &= ~(1u << WAY_SHARED);
         if (!ways)
                 return answer_error("\"ways\" is a list of sliced, shared and turns");
