@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/macros.h"
+#include "base/text.h"
 
 #define TYPO_MAX 2 /* letters that differ: a name further away may be another tool's */
 
@@ -104,28 +104,6 @@ enum setting setting_find(const char *name)
         return (enum setting)s;
 }
 
-/* Returns the edit distance of two words; only the first 47 characters of b count. V. Levenshtein,
- * "Binary codes capable of correcting deletions, insertions, and reversals" (1966). */
-static unsigned distance(const char *a, const char *b)
-{
-        unsigned row[48], n = (unsigned)MIN(strlen(b), ARRAY_SIZE(row) - 1);
-
-        for (unsigned j = 0; j <= n; j++)
-                row[j] = j;
-        for (unsigned i = 1; *a; a++, i++) {
-                unsigned before = row[0];
-
-                row[0] = i;
-                for (unsigned j = 1; j <= n; j++) {
-                        unsigned change = before + (*a != b[j - 1]);
-
-                        before = row[j];
-                        row[j] = MIN(change, MIN(row[j], row[j - 1]) + 1);
-                }
-        }
-        return row[n];
-}
-
 /* Returns how many letters differ. A name that leaves out the first words is close. */
 static unsigned how_far(const char *name, const char *from)
 {
@@ -134,7 +112,7 @@ static unsigned how_far(const char *name, const char *from)
 
         if (n > 0 && whole > strlen(name) && strcmp(from + whole - n, words) == 0)
                 return 1;
-        return distance(name, from);
+        return text_distance(name, from);
 }
 
 enum setting setting_closest(const char *name, unsigned *ret_distance)

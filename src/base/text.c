@@ -98,3 +98,27 @@ char *text_copy(char *ret, size_t n, const char *text)
         ret[used] = '\0';
         return ret;
 }
+
+/* The optimal string alignment distance: F. J. Damerau, "A technique for computer detection and
+ * correction of spelling errors" (1964). */
+unsigned text_distance(const char *a, const char *b)
+{
+        unsigned rows[3][48];
+        const size_t m = strlen(a), n = MIN(strlen(b), ARRAY_SIZE(rows[0]) - 1);
+
+        for (size_t k = 0; k <= n; k++)
+                rows[0][k] = (unsigned)k;
+        for (size_t i = 1; i <= m; i++) {
+                const unsigned *above = rows[(i - 1) % 3];
+                unsigned *row = rows[i % 3];
+
+                row[0] = (unsigned)i;
+                for (size_t k = 1; k <= n; k++) {
+                        row[k] = MIN(MIN(above[k], row[k - 1]) + 1,
+                                     above[k - 1] + (a[i - 1] != b[k - 1]));
+                        if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+                                row[k] = MIN(row[k], rows[(i - 2) % 3][k - 2] + 1);
+                }
+        }
+        return rows[m % 3][n];
+}

@@ -15,3 +15,7 @@ size_t text_fit(const char *text, size_t most);
 /* Copies as much of the text as fits n bytes with the NUL, whole characters only. '?' replaces each
  * byte or character that is not clean. Returns ret. */
 char *text_copy(char *ret, size_t n, const char *text);
+
+/* Returns how many letters are to be changed, added, left out or swapped with the next, to make one
+ * word of the other. Only the first 47 bytes of b count. */
+unsigned text_distance(const char *a, const char *b);

@@ -10,6 +10,7 @@
 #include "base/macros.h"
 #include "base/settings.h"
 #include "base/standard.h"
+#include "base/text.h"
 
 static const struct cli_command commands[] = {
 #define COMMAND(name, options, explain, arguments, help) \
@@ -25,37 +26,13 @@ static const struct cli_command *find_command(const char *name)
         return NULL;
 }
 
-/* Returns how many letters are to be changed, added, left out or swapped with the next, to make one
- * word of the other; WORD_MAX for long words. */
-#define WORD_MAX 24
-static unsigned distance(const char *a, const char *b)
-{
-        unsigned d[WORD_MAX + 1][WORD_MAX + 1];
-        const size_t m = strlen(a), n = strlen(b);
-
-        if (m > WORD_MAX || n > WORD_MAX)
-                return WORD_MAX;
-        for (unsigned i = 0; i <= m; i++)
-                for (unsigned k = 0; k <= n; k++) {
-                        if (i == 0 || k == 0) {
-                                d[i][k] = i + k;
-                                continue;
-                        }
-                        d[i][k] = MIN(MIN(d[i - 1][k], d[i][k - 1]) + 1,
-                                      d[i - 1][k - 1] + (a[i - 1] != b[k - 1]));
-                        if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
-                                d[i][k] = MIN(d[i][k], d[i - 2][k - 2] + 1);
-                }
-        return d[m][n];
-}
-
 static int no_command(const char *name)
 {
         const struct cli_command *nearest = NULL;
         unsigned least = name[0] && name[1] && name[2] ? 3 : 2; /* of a short word all is near */
 
         for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-                const unsigned far = distance(name, commands[i].name);
+                const unsigned far = text_distance(name, commands[i].name);
 
                 if (far < least) {
                         least = far;

@@ -103,6 +103,7 @@ static void the_closest_name_may_leave_out_first_words(void **state)
         } cases[] = {{"SUBLET_CAP", SETTING_MEMORY_CAP, 1},
                      {"SUBLET_FREZE", SETTING_FREEZE, 1},
                      {"SUBLET_PRIORTY", SETTING_PRIORITY, 1},
+                     {"SUBLET_WIEGHT", SETTING_WEIGHT, 1},
                      {"SUBLET_NEIGH", SETTING_WEIGHT, 2}};
         unsigned away;
 
