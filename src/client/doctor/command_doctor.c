@@ -13,6 +13,7 @@
 
 #include "ask/ask.h"
 #include "base/cleanup.h"
+#include "base/host.h"
 #include "base/macros.h"
 #include "base/owner.h"
 #include "base/settings.h"
@@ -548,64 +549,22 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
         return answer;
 }
 
-/* Returns the number after the text `before` at the start of a line; -1: no such line, or no number
- * ("max"). */
-static double read_number(const char *path, const char *before)
-{
-        _cleanup_fclose_ FILE *file = fopen(path, "re");
-        char line[256];
-        double value;
-
-        while (file && fgets(line, sizeof(line), file))
-                if (strncmp(line, before, strlen(before)) == 0)
-                        return sscanf(line + strlen(before), "%lf", &value) == 1 ? value : -1;
-        return -1;
-}
-
-/* Returns the smallest memory.max from this process's cgroup up to the root (cgroup v2); -1: there
- * is no limit. */
-static double cgroup_limit(void)
-{
-        _cleanup_fclose_ FILE *file = fopen("/proc/self/cgroup", "re");
-        char line[1024], path[PATH_MAX], *group = NULL;
-        double tightest = -1;
-
-        while (file && !group && fgets(line, sizeof(line), file))
-                if (strncmp(line, "0::", 3) == 0)
-                        group = line + 3;
-        if (!group)
-                return -1;
-        group[strcspn(group, "\n")] = 0;
-        for (;;) {
-                char *slash;
-                double limit;
-
-                (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
-                limit = read_number(path, "");
-                if (limit >= 0 && (tightest < 0 || limit < tightest))
-                        tightest = limit;
-                slash = strrchr(group, '/');
-                if (!slash)
-                        return tightest;
-                *slash = 0;
-        }
-}
-
 static void look_at_host_memory(void)
 {
-        double available = read_number("/proc/meminfo", "MemAvailable:") * 1024;
-        double limit = cgroup_limit();
+        const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
         char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX];
+        struct host_memory m;
         struct rlimit locked;
+        bool limited;
 
-        if (available < 0) {
+        if (host_memory_read(&m) < 0) {
                 finding_add(WARN, "/proc/meminfo does not say how much host memory there is");
                 return;
         }
+        limited = (double)m.total_bytes < machine;
         finding_add(OK, "host memory available for what does not fit the GPU: %s%s%s",
-                    units_format_size((uint64_t)available, a),
-                    limit >= 0 ? ", the cgroup allows " : "",
-                    limit >= 0 ? units_format_size((uint64_t)limit, b) : "");
+                    units_format_size(m.available_bytes, a), limited ? ", the cgroup allows " : "",
+                    limited ? units_format_size(m.total_bytes, b) : "");
         if (getrlimit(RLIMIT_AS, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY) {
                 finding_add(WARN, "address space is limited to %s (ulimit -v); CUDA reserves more",
                             units_format_size(locked.rlim_cur, a));
