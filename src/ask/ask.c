@@ -220,8 +220,8 @@ static int ask_once(const char *dir, enum paths_kind kind, json_t *order, json_t
         return 0;
 }
 
-static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
-               void **ret_bytes)
+int ask_daemon_bytes(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
+                     void **ret_bytes)
 {
         static const struct timespec nap = {.tv_nsec = LATER_NS};
         const uint64_t end_ns = clock_now_ns() + ASK_TIMEOUT_S * NSEC_PER_SEC;
@@ -236,16 +236,11 @@ static int ask(const char *dir, enum paths_kind kind, json_t *order, json_t **re
                 }
                 (void)nanosleep(&nap, NULL);
         }
+        json_decref(order);
         return r;
 }
 
 int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
-        return ask(dir, kind, order, ret_answer, NULL);
-}
-
-int ask_daemon_bytes(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
-                     void **ret_bytes)
-{
-        return ask(dir, kind, order, ret_answer, ret_bytes);
+        return ask_daemon_bytes(dir, kind, order, ret_answer, NULL);
 }

@@ -12,13 +12,13 @@
  * "later". */
 #define ASK_TIMEOUT_S 5
 
-/* Sends order, a JSON object, and reads the answer, a new reference. 0 or -errno: -ENOENT or
- * -ECONNREFUSED: no daemon is there; -EACCES: not allowed; -EPERM: others own or can enter the
- * directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON object. Repeats the
- * order while the daemon answers "later". */
+/* Sends order, a JSON object whose reference it takes over, and reads the answer, a new reference.
+ * 0 or -errno: -ENOENT or -ECONNREFUSED: no daemon is there; -EACCES: not allowed; -EPERM: others
+ * own or can enter the directory; -ETIMEDOUT: no answer in time; -EBADMSG: the answer is no JSON
+ * object. Repeats the order while the daemon answers "later". */
 int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer);
 /* Like ask_daemon(), and also reads the bytes after the answer; its member "bytes" says how many.
- * The caller frees *ret_bytes. */
+ * The caller frees *ret_bytes; ret_bytes may be NULL. */
 int ask_daemon_bytes(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer,
                      void **ret_bytes);
 /* True for orders that every user may give a shared daemon, for the user's own programs. */

@@ -77,11 +77,10 @@ size_t jobs_text(const struct job *job, bool with_minimum, char ret[static JOBS_
 
 int jobs_reload_daemon(const char *dir, char reason[static JOBS_SENTENCE_MAX])
 {
-        json_t *order = json_pack("{ss}", "order", "reload"), *answer = NULL;
+        json_t *answer = NULL;
         const char *error;
-        int r = order ? ask_daemon(dir, PATHS_NAMED, order, &answer) : -ENOMEM;
+        int r = ask_daemon(dir, PATHS_NAMED, json_pack("{ss}", "order", "reload"), &answer);
 
-        json_decref(order);
         if (r < 0)
                 return r;
         error = json_string_value(json_object_get(answer, "error"));

@@ -112,7 +112,7 @@ static json_t *status_order(void)
 /* Calls ask_daemon(), which gets these pieces. *ret: the number "n" in the answer, or -1. */
 static int ask(const char *first, const char *second, const char *third, int *ret)
 {
-        json_t *order = status_order(), *got = NULL;
+        json_t *got = NULL;
         pthread_t thread;
         int r;
 
@@ -120,10 +120,9 @@ static int ask(const char *first, const char *second, const char *third, int *re
         peer.answers[1] = second;
         peer.answers[2] = third;
         assert_int_equal(pthread_create(&thread, NULL, answer, NULL), 0);
-        r = ask_daemon(dir, PATHS_PRIVATE, order, &got);
+        r = ask_daemon(dir, PATHS_PRIVATE, status_order(), &got);
         assert_int_equal(pthread_join(thread, NULL), 0);
         *ret = r == 0 ? (int)json_integer_value(json_object_get(got, "n")) : -1;
-        json_decref(order);
         json_decref(got);
         return r;
 }
@@ -182,10 +181,9 @@ static void an_answer_that_is_no_object_is_an_error(void **state)
 
 static int unanswered(enum paths_kind kind, const char *at)
 {
-        json_t *order = status_order(), *got = NULL;
-        int r = ask_daemon(at, kind, order, &got);
+        json_t *got = NULL;
+        int r = ask_daemon(at, kind, status_order(), &got);
 
-        json_decref(order);
         assert_null(got);
         return r;
 }

@@ -71,16 +71,18 @@ void launch_clear(struct launch *l)
 int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         const char *word = json_string_value(json_object_get(order, "order"));
+        const bool stop = strcmp(word, "stop") == 0, status = strcmp(word, "status") == 0;
         unsigned at = MIN(now.status, now.n_handoffs - 1);
         int supervisor;
 
         assert_int_equal(kind, PATHS_PRIVATE);
-        if (strcmp(word, "stop") == 0) {
+        json_decref(order);
+        if (stop) {
                 now.stops++;
                 if (sscanf(read_file("supervisor"), "%d", &supervisor) == 1)
                         (void)kill(-supervisor, SIGKILL); /* the supervisor and its worker */
         }
-        if (strcmp(word, "status") != 0) {
+        if (!status) {
                 *ret_answer = json_object();
                 return 0;
         }

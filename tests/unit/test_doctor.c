@@ -75,6 +75,7 @@ unsigned programs_look(const char *folder, bool simulated,
 int ask_daemon(const char *at, enum paths_kind kind, json_t *order, json_t **ret_answer)
 {
         assert_string_equal(json_string_value(json_object_get(order, "order")), "status");
+        json_decref(order);
         if (now.daemon == 0)
                 *ret_answer = json_pack("{ss*, ss*}", "version", now.version, "freeze", now.most);
         return now.daemon;

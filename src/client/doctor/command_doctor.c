@@ -496,7 +496,7 @@ static void judge_limit(const char *dir, const char *most)
  * daemon's configuration has a mistake. */
 static json_t *look_at_daemon(const struct target *target, bool *good)
 {
-        json_t *answer = NULL, *order;
+        json_t *answer = NULL;
         const char *requires = who_requires(), *version;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
@@ -526,9 +526,7 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
         if (kind == PATHS_PRIVATE && !target->simulated)
                 finding_add(OK, "to take turns with other users, share one daemon: subletd as "
                                 "root, or subletd --shared and SUBLET_DIR");
-        order = json_pack("{ss}", "order", "status");
-        r = ask_daemon(dir, kind, order, &answer);
-        json_decref(order);
+        r = ask_daemon(dir, kind, json_pack("{ss}", "order", "status"), &answer);
         if (r < 0) {
                 judge_absent_daemon(r, dir, kind, on_demand, requires);
                 *good = configuration_look(dir, on_demand, NULL);

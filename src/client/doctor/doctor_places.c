@@ -38,11 +38,10 @@ void places_look_at_runtime(void)
 /* A daemon that nobody uses any more ends soon. One that does not answer counts as used. */
 static bool has_programs(const char *dir)
 {
-        json_t *order = json_pack("{ss}", "order", "status"), *answer = NULL;
-        const int r = ask_daemon(dir, PATHS_NAMED, order, &answer);
+        json_t *answer = NULL;
+        const int r = ask_daemon(dir, PATHS_NAMED, json_pack("{ss}", "order", "status"), &answer);
         const bool used = r < 0 || clients_use(answer);
 
-        json_decref(order);
         json_decref(answer);
         return used;
 }

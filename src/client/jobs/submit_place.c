@@ -6,23 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ask/ask.h"
-#include "base/clock.h"
 #include "base/macros.h"
 #include "client/common/cli.h"
 #include "client/talk/control_order.h"
 #include "client/launch/launch_gpu.h"
-
-#define NAPS   600
-#define NAP_NS (5 * NSEC_PER_MSEC)
-
-static bool may_come(int r)
-{
-        return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;
-}
 
 static json_t *order_of(const struct place *p)
 {
@@ -81,18 +71,13 @@ static int keep(struct place *p, struct ask_talk *talk)
 
 int place_take(struct place *p, bool first)
 {
-        const struct timespec nap = {.tv_nsec = NAP_NS};
         struct ask_talk talk;
         json_t *answer = NULL;
         int r = give(p, &talk, &answer);
-        bool wait = may_come(r) && !*p->gpu;
+        const bool comes = !*p->gpu && gpu_daemon_comes(p->launch, p->dir, p->kind, r);
 
-        if (wait && (r == -ENOENT || r == -ECONNREFUSED))
-                wait = gpu_start_daemon(p->launch, p->dir, p->kind);
-        for (unsigned n = 0; first && wait && n < NAPS && may_come(r); n++) {
-                (void)nanosleep(&nap, NULL);
+        for (unsigned n = 0; first && comes && gpu_await_daemon(r, n); n++)
                 r = give(p, &talk, &answer);
-        }
         if (r < 0 && !first)
                 return -EAGAIN;
         if (r < 0)

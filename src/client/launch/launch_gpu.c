@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "client/figures/figures.h"
 #include "client/talk/control_order.h"
 #include "client/launch/launch.h"
 
@@ -48,7 +49,7 @@ static _Noreturn void become_daemon(const struct launch *l, const char *path, co
 }
 
 /* Starts a daemon only in a directory that no other user can enter. */
-bool gpu_start_daemon(const struct launch *l, const char *dir, enum paths_kind kind)
+static bool start_daemon(const struct launch *l, const char *dir, enum paths_kind kind)
 {
         const char *path = launch_value(l, "SUBLET_DAEMON");
         int may, status = 0;
@@ -78,19 +79,30 @@ static bool may_come(int r)
         return r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE;
 }
 
+bool gpu_daemon_comes(const struct launch *l, const char *dir, enum paths_kind kind, int r)
+{
+        return r == -ENOENT || r == -ECONNREFUSED ? start_daemon(l, dir, kind) : may_come(r);
+}
+
+bool gpu_await_daemon(int r, unsigned n)
+{
+        static const struct timespec nap = {.tv_nsec = NAP_NS};
+
+        if (n >= NAPS || !may_come(r))
+                return false;
+        (void)nanosleep(&nap, NULL);
+        return true;
+}
+
 /* Gives the daemon an order, and starts a daemon if there is none. Takes over the order. */
 static int ask(const struct launch *l, const struct daemon *d, json_t *order, json_t **ret)
 {
-        const struct timespec nap = {.tv_nsec = NAP_NS};
         json_t *answer = NULL;
-        int r = ask_daemon(d->dir, d->kind, order, &answer);
-        bool wait = r == -ENOENT || r == -ECONNREFUSED ? gpu_start_daemon(l, d->dir, d->kind)
-                                                       : may_come(r);
+        int r = ask_daemon(d->dir, d->kind, json_incref(order), &answer);
+        const bool comes = gpu_daemon_comes(l, d->dir, d->kind, r);
 
-        for (unsigned n = 0; wait && n < NAPS && may_come(r); n++) {
-                (void)nanosleep(&nap, NULL);
-                r = ask_daemon(d->dir, d->kind, order, &answer);
-        }
+        for (unsigned n = 0; comes && gpu_await_daemon(r, n); n++)
+                r = ask_daemon(d->dir, d->kind, json_incref(order), &answer);
         json_decref(order);
         return control_answered(r, d->dir, true, answer, ret);
 }
@@ -282,12 +294,11 @@ static int find_visible(const json_t *gpus, const char *visible, json_t *ret_amo
 
 int gpu_show(struct launch *l, const char *dir, enum paths_kind kind, const char *uuid)
 {
-        json_t *order = json_pack("{s:s}", "order", "status"), *status = NULL, *gpus;
+        json_t *status = NULL, *gpus;
         unsigned matches;
         int r;
 
-        (void)ask_daemon(dir, kind, order, &status);
-        json_decref(order);
+        (void)ask_daemon(dir, kind, json_pack("{s:s}", "order", "status"), &status);
         gpus = json_object_get(status, "gpus");
         r = find(gpus, uuid, &matches) ? choose_named(l, gpus, uuid)
                                        : launch_set(l, "CUDA_VISIBLE_DEVICES", strdup(uuid));
@@ -340,17 +351,12 @@ int gpu_choose(struct launch *l, const char *text)
 
 /* ---- the line about the start ---- */
 
-static double number_in(const json_t *gpu, const char *key)
-{
-        return json_number_value(json_object_get(gpu, key));
-}
-
 static void add_gpu(const json_t *gpu, char *line, size_t n)
 {
         const size_t others = json_array_size(json_object_get(gpu, "clients")), used = strlen(line);
-        const double visible = number_in(gpu, "visible");
-        const double left =
-                number_in(gpu, "capacity") - number_in(gpu, "headroom") - number_in(gpu, "charged");
+        const double visible = figure_number(gpu, "visible");
+        const double left = figure_number(gpu, "capacity") - figure_number(gpu, "headroom") -
+                            figure_number(gpu, "charged");
         const bool large = visible >= 10.0 * GIB;
         const double unit = large ? GIB : MIB;
         char with[48] = "nobody";
@@ -393,7 +399,7 @@ static bool is_outdated(const json_t *status)
         size_t i;
 
         json_array_foreach (json_object_get(status, "gpus"), i, gpu)
-                if (number_in(gpu, "measured_s_ago") > 1.5)
+                if (figure_number(gpu, "measured_s_ago") > 1.5)
                         return true;
         return false;
 }

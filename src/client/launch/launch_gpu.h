@@ -22,9 +22,11 @@ int gpu_show(struct launch *l, const char *dir, enum paths_kind kind, const char
  * visible: the variable's value; NULL: unset. Pure. */
 void gpu_line(const json_t *status, const char *visible, char *line, size_t n);
 
-/* Starts a private daemon with the launch's variables, as the library does. False: none may be
- * started in this directory. */
-bool gpu_start_daemon(const struct launch *l, const char *dir, enum paths_kind kind);
+/* r: what an order to a daemon has returned. Starts a private daemon with the launch's variables,
+ * as the library does, if there is none. False: it makes no sense to give the order again. */
+bool gpu_daemon_comes(const struct launch *l, const char *dir, enum paths_kind kind, int r);
+/* Sleeps before the order is given again for the n-th time. False: give it no more. */
+bool gpu_await_daemon(int r, unsigned n);
 
 /* Prints the line of gpu_line() to stderr, for a program that is about to start. If the daemon does
  * not answer, prints why. Starts a private daemon as gpu_choose() does. */

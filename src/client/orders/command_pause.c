@@ -196,23 +196,27 @@ static void look(struct program *p, const json_t *status, const struct verb *ver
 
 /* ---- all programs ---- */
 
+static json_t *order_for(const struct program *p, const char *name)
+{
+        return json_pack("{s:s, s:i}", "order", name, "pid", p->pid);
+}
+
 /* Gives the order. last: there is no time to give it again. */
 static void order(const struct target *target, struct program *p, const struct verb *verb,
                   bool last)
 {
-        json_t *order = json_pack("{s:s, s:i}", "order", verb->name, "pid", p->pid), *answer = NULL;
+        json_t *answer = NULL;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
         int r = target_dir(target, dir, &kind);
 
         p->again = false;
         if (r == CLI_OK) {
-                r = ask_daemon(dir, kind, order, &answer);
+                r = ask_daemon(dir, kind, order_for(p, verb->name), &answer);
                 p->again = r == 0 && !last && json_is_true(json_object_get(answer, "starting"));
                 if (!p->again)
                         r = control_answered(r, dir, true, answer, &answer);
         }
-        json_decref(order);
         if (r != CLI_OK) {
                 p->outcome = FAILED;
                 return;
@@ -252,17 +256,17 @@ static bool any_left(const struct program *p, size_t n)
 static void look_at_all(const struct target *target, struct program *p, size_t n,
                         const struct verb *verb)
 {
-        json_t *question = json_pack("{s:s}", "order", "status"), *status = NULL;
+        json_t *status = NULL;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
 
         if (target_dir(target, dir, &kind) == CLI_OK &&
-            ask_daemon(dir, kind, question, &status) == 0 && json_object_get(status, "gpus"))
+            ask_daemon(dir, kind, json_pack("{s:s}", "order", "status"), &status) == 0 &&
+            json_object_get(status, "gpus"))
                 for (size_t i = 0; i < n; i++)
                         if (p[i].outcome == NOT_YET && !p[i].again)
                                 look(&p[i], status, verb);
         json_decref(status);
-        json_decref(question);
 }
 
 static volatile sig_atomic_t interrupted;
@@ -275,14 +279,13 @@ static void interrupt(int number)
 /* An order that has failed must not stop the program at some later time. True: it is withdrawn. */
 static bool withdraw(const struct target *target, const struct program *p)
 {
-        json_t *order = json_pack("{s:s, s:i}", "order", "resume", "pid", p->pid), *answer = NULL;
+        json_t *answer = NULL;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
         const bool done = target_dir(target, dir, &kind) == CLI_OK &&
-                          ask_daemon(dir, kind, order, &answer) == 0 &&
+                          ask_daemon(dir, kind, order_for(p, "resume"), &answer) == 0 &&
                           !json_object_get(answer, "error");
 
-        json_decref(order);
         json_decref(answer);
         return done;
 }

@@ -115,15 +115,13 @@ static void show_others(const struct request *q)
         n = places_look(&in, places);
         for (unsigned i = 0; i < n; i++) {
                 const bool named = places[i].named || kind == PATHS_NAMED;
-                json_t *order, *answer;
+                json_t *answer;
                 int r;
 
                 if (places[i].error < 0 || places[i].elsewhere || strcmp(places[i].dir, dir) == 0)
                         continue;
-                order = json_pack("{ss}", "order", "status");
-                r = ask_daemon(places[i].dir, places[i].named ? PATHS_NAMED : PATHS_PRIVATE, order,
-                               &answer);
-                json_decref(order);
+                r = ask_daemon(places[i].dir, places[i].named ? PATHS_NAMED : PATHS_PRIVATE,
+                               json_pack("{ss}", "order", "status"), &answer);
                 if (r < 0)
                         continue;
                 if (!clients_use(answer)) { /* it ends soon */

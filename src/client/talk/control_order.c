@@ -182,9 +182,7 @@ int control_order_bytes(const struct target *target, json_t *order, json_t **ret
                 json_decref(order);
                 return r;
         }
-        r = ret_bytes ? ask_daemon_bytes(dir, kind, order, &answer, ret_bytes)
-                      : ask_daemon(dir, kind, order, &answer);
-        json_decref(order);
+        r = ask_daemon_bytes(dir, kind, order, &answer, ret_bytes);
         return control_answered(r, dir, public, answer, ret_answer);
 }
 

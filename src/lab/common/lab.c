@@ -68,20 +68,15 @@ int lab_daemon_start(struct lab_daemon *d, const char *const options[])
 
 int lab_daemon_ask(const struct lab_daemon *d, const char *order, json_t **ret_answer)
 {
-        json_t *words = json_pack("{ss}", "order", order);
-        int r = ask_daemon(d->dir, PATHS_PRIVATE, words, ret_answer);
-
-        json_decref(words);
-        return r;
+        return ask_daemon(d->dir, PATHS_PRIVATE, json_pack("{ss}", "order", order), ret_answer);
 }
 
 int lab_daemon_set(const struct lab_daemon *d, const char *key, const char *value,
                    json_t **ret_answer)
 {
-        json_t *words = json_pack("{ss,ss}", "order", "set", key, value);
-        int r = ask_daemon(d->dir, PATHS_PRIVATE, words, ret_answer);
+        int r = ask_daemon(d->dir, PATHS_PRIVATE, json_pack("{ss,ss}", "order", "set", key, value),
+                           ret_answer);
 
-        json_decref(words);
         if (r == 0 && json_object_get(*ret_answer, "error"))
                 r = -EINVAL;
         return r;
