@@ -5,13 +5,14 @@
 
 #include "base/daemon_paths.h"
 #include "lab/bench/bench_plan.h"
+#include "lab/common/lab_card.h"
 
 /* What is the same for all runs. */
 struct bench_stage {
         bool simulated;
-        char session[32];           /* names the simulated card */
-        char folder[PATHS_DIR_MAX]; /* contains the daemons' directories; removed at the end */
-        const char *python;         /* the interpreter with PyTorch; NULL: the driver-API program */
+        char session[LAB_SESSION_MAX]; /* names the simulated card */
+        char folder[PATHS_DIR_MAX];    /* contains the daemons' directories; removed at the end */
+        const char *python; /* the interpreter with PyTorch; NULL: the driver-API program */
         uint64_t capacity;
 };
 

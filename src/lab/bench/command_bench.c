@@ -18,14 +18,9 @@
 #include "base/units.h"
 #include "client/common/cli.h"
 #include "lab/demo/demo.h"
-#include "client/driver/driver_ask.h"
-#include "client/launch/launch.h"
 #include "lab/pairs/bench_pairs.h"
 #include "client/common/part_paths.h"
 
-/* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
- * somebody. */
-#define UNUSED_BYTES (1 * GIB)
 /* How much host memory the run uses: of what the daemon may promise, and of free memory. */
 #define PROMISED_PERCENT     90
 #define PINNED_PERCENT       75
@@ -119,28 +114,6 @@ static void print_list(void)
 
 /* ---- the card ---- */
 
-/* Makes a simulated card for the processes of this run. */
-static int make_card(struct request *q, struct bench_stage *stage, char folder[static PATH_MAX])
-{
-        const char *session = launch_value(&q->launch, "SIMCUDA_SESSION");
-
-        if (q->program == PROGRAM_TORCH)
-                return cli_fail(CLI_USAGE,
-                                "PyTorch does not run on the simulated driver: leave out "
-                                "--program or --sim");
-        if (parts_find(PART_SIMULATOR, folder) < 0)
-                return cli_fail(CLI_FAILED, "the simulated driver is missing: no %s", folder);
-        if (session)
-                (void)snprintf(stage->session, sizeof(stage->session), "%s", session);
-        else
-                (void)snprintf(stage->session, sizeof(stage->session), "bench-%d", (int)getpid());
-        for (unsigned i = 0; i < q->launch.n_variables; i++)
-                (void)setenv(q->launch.variables[i].name, q->launch.variables[i].value, 1);
-        (void)setenv("SIMCUDA_SESSION", stage->session, 1);
-        stage->simulated = true;
-        return CLI_OK;
-}
-
 static void read_driver_version(struct bench_setting *s, const struct driver_report *report)
 {
         _cleanup_fclose_ FILE *file = fopen("/sys/module/nvidia/version", "re");
@@ -170,24 +143,19 @@ static int choose_card(struct request *q, struct bench_stage *stage)
         struct driver_report report;
         const struct driver_gpu *gpu = &report.gpus[0];
         char folder[PATH_MAX] = "";
+        int r = CLI_OK;
 
-        if (q->launch.simulated) {
-                int r = make_card(q, stage, folder);
-
-                if (r != CLI_OK)
-                        return r;
-        }
-        if (driver_ask(q->launch.simulated ? folder : NULL, &report) < 0 ||
-            report.stage != DRIVER_ANSWERED || report.n_gpus == 0)
-                return cli_fail(CLI_FAILED,
-                                "no GPU answers here: see sublet doctor, or measure a simulated "
-                                "one with --sim");
-        if (!q->launch.simulated && gpu->used_bytes != DRIVER_UNKNOWN &&
-            gpu->used_bytes > UNUSED_BYTES)
-                return cli_fail(CLI_FAILED,
-                                "another program uses this GPU: wait for its end, or choose "
-                                "another one with CUDA_VISIBLE_DEVICES");
-        s->simulated = q->launch.simulated;
+        if (q->launch.simulated && q->program == PROGRAM_TORCH)
+                return cli_fail(CLI_USAGE,
+                                "PyTorch does not run on the simulated driver: leave out "
+                                "--program or --sim");
+        if (q->launch.simulated)
+                r = lab_card_simulate(&q->launch, "bench", stage->session, folder);
+        if (r == CLI_OK)
+                r = lab_card_ask(q->launch.simulated ? folder : NULL, &report);
+        if (r != CLI_OK)
+                return r;
+        stage->simulated = s->simulated = q->launch.simulated;
         s->torch = q->program == PROGRAM_TORCH;
         s->card_bytes = gpu->total_bytes;
         (void)snprintf(s->card, sizeof(s->card), "%s", gpu->name);
@@ -291,20 +259,6 @@ static int conclude(const struct bench_row *rows, size_t n)
         return CLI_OK;
 }
 
-static void leave(const struct bench_stage *stage, bool own_session)
-{
-        char path[PATH_MAX], command[PATH_MAX + 64];
-
-        if (own_session && parts_find(PART_SIMULATOR_STAT, path) == 0) {
-                (void)snprintf(command, sizeof(command), "'%s' --remove --force --session %s", path,
-                               stage->session);
-                if (system(command) != 0)
-                        (void)cli_fail(0, "the simulated card %s was not removed", stage->session);
-        }
-        (void)snprintf(command, sizeof(command), "rm -rf '%s'", stage->folder);
-        (void)system(command);
-}
-
 static int prepare(struct request *q, struct bench_stage *stage,
                    const struct bench_mix *const *mixes, size_t n)
 {
@@ -337,7 +291,9 @@ static int run(struct request *q, const struct bench_mix *const *mixes, size_t n
         lab_catch_interrupt();
         if (r == CLI_OK)
                 r = bench_measure(&stage, s, mixes, n_mixes, &rows, &n);
-        leave(&stage, s->simulated && !launch_value(&q->launch, "SIMCUDA_SESSION"));
+        lab_card_leave(s->simulated && !launch_value(&q->launch, "SIMCUDA_SESSION") ? stage.session
+                                                                                    : NULL,
+                       stage.folder);
         if (lab_interrupted())
                 return cli_fail(128 + lab_interrupted(), "interrupted; nothing is left behind");
         if (r != CLI_OK)

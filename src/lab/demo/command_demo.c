@@ -2,7 +2,6 @@
  * table. Must never touch a GPU that somebody else uses, unless the user asks for that (--gpu). */
 #include "lab/demo/demo.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -16,12 +15,7 @@
 #include "base/macros.h"
 #include "base/units.h"
 #include "client/common/cli.h"
-#include "client/driver/driver_ask.h"
 #include "client/common/part_paths.h"
-
-/* The driver and a desktop use up to this much of a card. A card with more in use counts as used by
- * somebody. */
-#define UNUSED_BYTES (1 * GIB)
 
 /* Each program's part of the free card: two do not fit, and a hand-off stays short. */
 #define JOB_PERCENT 53
@@ -77,7 +71,7 @@ static void choose_gpu(const struct choice *c, struct demo_stage *stage, const c
         if (gpu->compute_mode > 0)
                 return;
         *ret_why = "somebody uses the GPU; sublet demo --gpu takes it all the same";
-        if (!c->gpu && gpu->used_bytes > UNUSED_BYTES) /* also true for DRIVER_UNKNOWN */
+        if (!c->gpu && gpu->used_bytes > LAB_UNUSED_BYTES) /* also true for DRIVER_UNKNOWN */
                 return;
         *ret_why = "host memory is too small to hold what does not fit the GPU";
         stage->card_bytes = gpu->total_bytes;
@@ -96,19 +90,18 @@ static void choose_gpu(const struct choice *c, struct demo_stage *stage, const c
 static int choose_simulator(const struct choice *c, struct demo_stage *stage)
 {
         struct driver_report report;
+        const int r =
+                lab_card_simulate(&(struct launch){0}, "demo", stage->session, stage->sim_folder);
 
-        if (parts_find(PART_SIMULATOR, stage->sim_folder) < 0)
-                return cli_fail(CLI_FAILED, "the simulated driver is missing: no %s",
-                                stage->sim_folder);
+        if (r != CLI_OK)
+                return r;
         stage->simulated = 1;
         stage->card_bytes = c->fast ? 128 * MIB : 256 * MIB;
         stage->job_bytes = size_jobs(stage->card_bytes, UINT64_MAX);
         stage->phases = c->fast ? 3 : 4;
         stage->seconds = c->fast ? 0.4 : 1;
-        (void)snprintf(stage->session, sizeof(stage->session), "demo-%d", (int)getpid());
         /* These variables are for every process of the demo; the first driver call makes the
          * simulated card. */
-        (void)setenv("SIMCUDA_SESSION", stage->session, 1);
         (void)setenv("SIMCUDA_MEMORY", c->fast ? "128MiB" : "256MiB", 1);
         (void)setenv("SIMCUDA_BUS", "12GB/s", 1);
         (void)setenv("SIMCUDA_GPUS", "1", 1);
@@ -194,46 +187,6 @@ static void print_next(const struct demo_stage *stage)
                      name, sim, name, sim);
 }
 
-/* Deletes the folder. The daemons' directories in it contain only sockets, a lock, a log and an
- * empty folder. */
-static void remove_folder(const char *folder)
-{
-        DIR *outer = opendir(folder), *inner;
-        const struct dirent *e, *f;
-        char path[PATH_MAX], deeper[PATH_MAX * 2];
-
-        while (outer && (e = readdir(outer))) {
-                (void)snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-                inner = e->d_name[0] == '.' ? NULL : opendir(path);
-                while (inner && (f = readdir(inner))) {
-                        (void)snprintf(deeper, sizeof(deeper), "%s/%s", path, f->d_name);
-                        (void)(f->d_type == DT_DIR && f->d_name[0] != '.' ? rmdir(deeper)
-                                                                          : unlink(deeper));
-                }
-                if (inner) {
-                        (void)closedir(inner);
-                        (void)rmdir(path);
-                }
-        }
-        if (outer)
-                (void)closedir(outer);
-        (void)rmdir(folder);
-}
-
-static void leave(struct demo_stage *stage)
-{
-        char path[PATH_MAX], command[PATH_MAX + 64];
-
-        demo_nvml_close(stage->nvml);
-        if (stage->simulated && parts_find(PART_SIMULATOR_STAT, path) == 0) {
-                (void)snprintf(command, sizeof(command), "'%s' --remove --force --session %s", path,
-                               stage->session);
-                if (system(command) != 0)
-                        (void)cli_fail(0, "the simulated card %s was not removed", stage->session);
-        }
-        remove_folder(stage->folder);
-}
-
 /* ---- the rows ---- */
 
 enum { REFERENCE, PLAIN, SHARED, KILLED, ROWS };
@@ -312,7 +265,8 @@ int demo_main(const struct cli_command *self, int argc, char **argv)
         lab_catch_interrupt();
         print_headline(&stage, why);
         r = run_rows(&stage);
-        leave(&stage);
+        demo_nvml_close(stage.nvml);
+        lab_card_leave(stage.simulated ? stage.session : NULL, stage.folder);
         if (lab_interrupted())
                 return cli_fail(128 + lab_interrupted(), "interrupted; nothing is left behind");
         if (r == CLI_OK)

@@ -10,6 +10,7 @@
 
 #include "base/daemon_paths.h"
 #include "lab/common/lab.h"
+#include "lab/common/lab_card.h"
 
 #define DEMO_JOBS    2
 #define DEMO_UNKNOWN UINT64_MAX /* a figure that is not known; shown as N/A */
@@ -25,8 +26,8 @@ struct demo_stage {
         double seconds;     /* length of a pause; a program alone computes about half as long */
         char folder[PATHS_DIR_MAX]; /* contains the daemons' directories; removed at the end */
         char sim_folder[PATH_MAX];
-        char session[32];       /* names the simulated card */
-        struct demo_nvml *nvml; /* NULL: there is no NVML */
+        char session[LAB_SESSION_MAX]; /* names the simulated card */
+        struct demo_nvml *nvml;        /* NULL: there is no NVML */
 };
 
 /* NVML's figure of the card's memory that all processes together use. demo_nvml_used() returns

@@ -4,27 +4,24 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "client/common/cli.h"
-#include "client/driver/driver_ask.h"
 #include "lab/common/lab.h"
-#include "client/launch/launch.h"
+#include "lab/common/lab_card.h"
 #include "lab/pairs/kernels.h"
 #include "client/common/part_paths.h"
 
-#define KERNELS_MAX  900       /* leaves room for the models */
-#define UNUSED_BYTES (1 * GIB) /* the driver and a desktop use so much of a card */
+#define KERNELS_MAX 900 /* leaves room for the models */
 
 struct request {
         struct pairs_setting setting;
         bool list;
         struct launch launch; /* the variables of --sim */
-        char session[32], simulator[PATH_MAX];
+        char session[LAB_SESSION_MAX], simulator[PATH_MAX];
 };
 
 /* ---- options ---- */
@@ -247,22 +244,17 @@ static void print_list(const struct pairs_job *jobs, size_t n)
 /* Makes a simulated card for the processes of this run. Its folder has a small MPS, too. */
 static int make_card(struct request *q)
 {
-        const char *session = launch_value(&q->launch, "SIMCUDA_SESSION"), *path = getenv("PATH");
+        const char *path = getenv("PATH");
         char list[2 * PATH_MAX];
+        int r;
 
         if (q->setting.torch)
                 return cli_fail(CLI_USAGE,
                                 "PyTorch does not run on the simulated driver: leave out --torch "
                                 "or --sim");
-        if (parts_find(PART_SIMULATOR, q->simulator) < 0)
-                return cli_fail(CLI_FAILED, "the simulated driver is missing: no %s", q->simulator);
-        if (session)
-                (void)snprintf(q->session, sizeof(q->session), "%s", session);
-        else
-                (void)snprintf(q->session, sizeof(q->session), "pairs-%d", (int)getpid());
-        for (unsigned i = 0; i < q->launch.n_variables; i++)
-                (void)setenv(q->launch.variables[i].name, q->launch.variables[i].value, 1);
-        (void)setenv("SIMCUDA_SESSION", q->session, 1);
+        r = lab_card_simulate(&q->launch, "pairs", q->session, q->simulator);
+        if (r != CLI_OK)
+                return r;
         (void)snprintf(list, sizeof(list), "%s/mps:%s", q->simulator,
                        path ? path : "/usr/bin:/bin");
         (void)setenv("PATH", list, 1);
@@ -273,38 +265,9 @@ static int make_card(struct request *q)
 static int choose_card(struct request *q)
 {
         struct driver_report report;
+        const int r = q->launch.simulated ? make_card(q) : CLI_OK;
 
-        if (q->launch.simulated) {
-                int r = make_card(q);
-
-                if (r != CLI_OK)
-                        return r;
-        }
-        if (driver_ask(q->setting.simulator, &report) < 0 || report.stage != DRIVER_ANSWERED ||
-            report.n_gpus == 0)
-                return cli_fail(CLI_FAILED, "no GPU answers here: see sublet doctor, or measure a "
-                                            "simulated one with --sim");
-        if (!q->launch.simulated && report.gpus[0].used_bytes != DRIVER_UNKNOWN &&
-            report.gpus[0].used_bytes > UNUSED_BYTES)
-                return cli_fail(CLI_FAILED,
-                                "another program uses this GPU: wait for its end, or choose "
-                                "another one with CUDA_VISIBLE_DEVICES");
-        return CLI_OK;
-}
-
-static void leave(const struct request *q)
-{
-        char path[PATH_MAX], command[PATH_MAX + 64];
-
-        if (q->launch.simulated && !launch_value(&q->launch, "SIMCUDA_SESSION") &&
-            parts_find(PART_SIMULATOR_STAT, path) == 0) {
-                (void)snprintf(command, sizeof(command), "'%s' --remove --force --session %s", path,
-                               q->session);
-                if (system(command) != 0)
-                        (void)cli_fail(0, "the simulated card %s was not removed", q->session);
-        }
-        (void)snprintf(command, sizeof(command), "rm -rf '%s'", q->setting.folder);
-        (void)system(command);
+        return r == CLI_OK ? lab_card_ask(q->setting.simulator, &report) : r;
 }
 
 static int measure(struct request *q, struct pairs_job *jobs, size_t n)
@@ -319,7 +282,10 @@ static int measure(struct request *q, struct pairs_job *jobs, size_t n)
                 return cli_fail(CLI_FAILED, "cannot make %s: %m", q->setting.folder);
         lab_catch_interrupt();
         r = pairs_run(&q->setting, jobs, n, &results);
-        leave(q);
+        lab_card_leave(q->launch.simulated && !launch_value(&q->launch, "SIMCUDA_SESSION")
+                               ? q->session
+                               : NULL,
+                       q->setting.folder);
         if (r == CLI_OK)
                 pairs_print_table(stdout, jobs, &results);
         if (r == CLI_OK)
