@@ -15,3 +15,8 @@ static inline uint64_t clock_now_ns(void)
         (void)clock_gettime(CLOCK_MONOTONIC, &ts);
         return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
+
+static inline double clock_since_s(uint64_t begun_ns)
+{
+        return (double)(clock_now_ns() - begun_ns) / (double)NSEC_PER_SEC;
+}

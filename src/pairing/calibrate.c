@@ -7,23 +7,17 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/sort.h"
 
 #define KEPT       0.97 /* part of the jobs of pairs above a threshold that keep the bound */
 #define NEAR       0.8  /* predictions above this part of the bound are near it */
 #define NEAR_LEAST 20   /* so many near predictions are needed */
 
-static int compare(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-
-        return (x > y) - (x < y);
-}
-
 double calibrate_quantile(double *values, size_t n, double part)
 {
         const double at = ceil((double)(n + 1) * part) - 1;
 
-        qsort(values, n, sizeof(*values), compare);
+        sort_doubles(values, n);
         return values[(size_t)MIN(MAX(at, 0.0), (double)(n - 1))];
 }
 
@@ -64,10 +58,7 @@ struct made {
 
 static int greater_first(const void *a, const void *b)
 {
-        const double x = ((const struct made *)a)->predicted;
-        const double y = ((const struct made *)b)->predicted;
-
-        return (x < y) - (x > y);
+        return compare_doubles(b, a);
 }
 
 /* Returns a factor: KEPT of the predictions near or above the bound are too high by no more than

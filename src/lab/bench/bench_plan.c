@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/macros.h"
+#include "base/sort.h"
 
 /* Permille of the card, from table 12.1 of the thesis (docs/benchmark.md): 7.2 and 15.3 of 16 GB.
  */
@@ -151,13 +152,6 @@ uint64_t bench_capacity(const struct bench_mix *const *mixes, size_t n, unsigned
         return capacity & ~(MIB - 1);
 }
 
-static int compare(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-
-        return (x > y) - (x < y);
-}
-
 double bench_median(const double *values, unsigned n)
 {
         _cleanup_free_ double *sorted = n ? malloc(n * sizeof(*sorted)) : NULL;
@@ -165,7 +159,7 @@ double bench_median(const double *values, unsigned n)
         if (!sorted)
                 return 0;
         memcpy(sorted, values, n * sizeof(*sorted));
-        qsort(sorted, n, sizeof(*sorted), compare);
+        sort_doubles(sorted, n);
         return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 

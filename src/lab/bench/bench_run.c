@@ -33,11 +33,6 @@ struct watch {
         uint64_t begun_ns;
 };
 
-static double since(uint64_t begun_ns)
-{
-        return (double)(clock_now_ns() - begun_ns) / (double)NSEC_PER_SEC;
-}
-
 /* ---- the daemon ---- */
 
 /* Starts a daemon whose settings are those of an installation that nobody has configured. */
@@ -81,7 +76,7 @@ static void count(struct watch *w, const struct program *p)
                         w->run->moved_out += figure(client, "moved_out");
                         w->run->moved_in += figure(client, "moved_in");
                         p->job->waiting = json_number_value(json_object_get(client, "waited_s")) /
-                                          since(p->started_ns);
+                                          clock_since_s(p->started_ns);
                 }
         }
         w->run->handoffs = handoffs;
@@ -186,7 +181,7 @@ static void hear_end(struct program *p)
         struct bench_job *job = p->job;
         const int status = lab_program_end(&p->run);
 
-        job->took = since(p->begun_ns);
+        job->took = clock_since_s(p->begun_ns);
         if (status == 0 && job->outcome != BENCH_NOT_RUN)
                 return;
         if (job->outcome == BENCH_NOT_RUN || job->outcome == BENCH_COMPLETED)
@@ -261,7 +256,7 @@ static int follow(struct watch *w)
                                 hear_end(&w->programs[k]);
                 let_begin(w);
                 end_the_endless(w);
-                if (since(begun) > w->run->limit)
+                if (clock_since_s(begun) > w->run->limit)
                         kill_rest(w, BENCH_TOO_LONG);
         }
 }
@@ -283,7 +278,7 @@ static int run_programs(struct watch *w)
         if (r == CLI_OK)
                 r = follow(w);
         kill_rest(w, BENCH_BROKEN);
-        run->took = since(w->begun_ns);
+        run->took = clock_since_s(w->begun_ns);
         return r;
 }
 

@@ -33,11 +33,6 @@ struct watch {
                 handoffs_seen; /* hand-offs counted by earlier workers, and by the present one */
 };
 
-static double elapsed(const struct watch *w)
-{
-        return (double)(clock_now_ns() - w->begun_ns) / (double)NSEC_PER_SEC;
-}
-
 /* ---- the daemon ---- */
 
 /* Returns the pid of the daemon's worker, the only child of the supervisor, whose pid is in the
@@ -199,7 +194,7 @@ static void look(struct watch *w)
         if (clock_now_ns() - w->counted_ns > COUNT_MS * NSEC_PER_MSEC)
                 count_moved(w);
         demo_screen_draw(&w->screen, w->stage, w->row, w->result, demo_nvml_used(w->stage->nvml),
-                         elapsed(w));
+                         clock_since_s(w->begun_ns));
 }
 
 static int all_ended(const struct demo_job *jobs)
@@ -233,7 +228,7 @@ static int follow(struct watch *w, int (*until)(const struct demo_job *jobs))
                         continue;
                 w->asked_ns = now;
                 look(w);
-                if (elapsed(w) > PATIENCE_S)
+                if (clock_since_s(w->begun_ns) > PATIENCE_S)
                         return cli_fail(CLI_FAILED, "the programs did not end within %d s",
                                         PATIENCE_S);
         }
@@ -258,7 +253,7 @@ static int run_jobs(struct watch *w)
                 r = start_job(w, 1);
         if (r == CLI_OK)
                 r = follow(w, all_ended);
-        w->result->seconds = elapsed(w);
+        w->result->seconds = clock_since_s(w->begun_ns);
         if (r == CLI_OK) {
                 w->counted_ns = 0;
                 look(w); /* the last picture shows how the programs ended */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/sort.h"
 #include "base/uuid.h"
 #include "nvml/nvml_library.h"
 
@@ -175,22 +176,16 @@ void card_reset(struct card *c)
         c->sm_count = c->dram_count = c->windows = 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-        float x = *(const float *)a, y = *(const float *)b;
-
-        return (x > y) - (x < y);
-}
-
 static double p90_of(const float *values, unsigned n)
 {
-        float *sorted = n ? malloc(n * sizeof(*sorted)) : NULL;
+        double *sorted = n ? malloc(n * sizeof(*sorted)) : NULL;
         double result;
 
         if (!sorted)
                 return NAN;
-        memcpy(sorted, values, n * sizeof(*sorted));
-        qsort(sorted, n, sizeof(*sorted), compare);
+        for (unsigned i = 0; i < n; i++)
+                sorted[i] = values[i];
+        sort_doubles(sorted, n);
         result = sorted[(n - 1) * 9 / 10];
         free(sorted);
         return result;

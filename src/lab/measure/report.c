@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/sort.h"
 #include "base/text.h"
 
 #define STEPS_LEAST     3u
@@ -335,13 +336,6 @@ static bool find_steps(const struct measure_page *now, const struct measure_page
         return steps > ret->first + 1 && pages_get(&now->era) > 0;
 }
 
-static int by_size(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-
-        return (x > y) - (x < y);
-}
-
 /* Half the width of the middle two thirds of the step times, as a part of their median. */
 static double spread_of(const struct measure_page *p, uint64_t first, uint64_t last)
 {
@@ -353,7 +347,7 @@ static double spread_of(const struct measure_page *p, uint64_t first, uint64_t l
         for (size_t i = 0; i < n; i++)
                 times[i] = (double)sub_sat(pages_get(&p->step_ns[(first + i + 1) % MEASURE_STEPS]),
                                            pages_get(&p->step_ns[(first + i) % MEASURE_STEPS]));
-        qsort(times, n, sizeof(*times), by_size);
+        sort_doubles(times, n);
         if (times[n / 2] <= 0)
                 return NAN;
         return (times[(n - 1) * 84 / 100] - times[(n - 1) * 16 / 100]) / 2 / times[n / 2];
@@ -432,11 +426,8 @@ static double positive(double value)
         return value > 0 ? value : NAN;
 }
 
-static void fill_card(const struct report_seen *seen, struct job *ret)
+void report_card(const struct card_figures *c, struct job *ret)
 {
-        const struct measure_page *p = pages_leader(seen->end, seen->begin);
-        const struct card_figures *c = &seen->card;
-
         ret->gpu.busy = c->busy;
         ret->gpu.sm = c->sm;
         ret->gpu.occupancy = c->occupancy;
@@ -452,6 +443,14 @@ static void fill_card(const struct report_seen *seen, struct job *ret)
         ret->gpu.pcie_to_host_gb_s = c->to_host_gb_s;
         ret->gpu.power_w = c->power_w;
         ret->gpu.clock_mhz = c->clock_mhz;
+}
+
+static void fill_card(const struct report_seen *seen, struct job *ret)
+{
+        const struct measure_page *p = pages_leader(seen->end, seen->begin);
+        const struct card_figures *c = &seen->card;
+
+        report_card(c, ret);
         ret->measured.bus_gb_s = c->bus_gb_s;
         (void)strcpy(ret->measured.driver, c->driver);
         ret->measured.seconds = seen->seconds;

@@ -17,6 +17,8 @@ struct report_seen {
 
 /* Fills in all but the job's name, command and time. False: no memory. */
 bool report_fill(const struct report_seen *seen, struct job *ret);
+/* Writes the card's use, power and clock. */
+void report_card(const struct card_figures *figures, struct job *ret);
 /* Returns how many steps the program began between the two looks; 0: no step is known. */
 unsigned long long report_steps(const struct pages *begin, const struct pages *end);
 /* Adds the rate on half of the SMs. half: what report_fill() made of a run on these; its steps have

@@ -7,8 +7,10 @@
 #include <time.h>
 
 #include "base/macros.h"
+#include "base/sort.h"
 #include "base/units.h"
 #include "base/uuid.h"
+#include "lab/measure/report.h"
 #include "lab/pairs/bench_pairs.h"
 
 static double number(const json_t *object, const char *field)
@@ -54,32 +56,6 @@ static void take_kernel(struct job_kernel *k, const json_t *json)
 #include "job/job_fields.def"
 }
 
-static void take_card(struct job *job, const struct card_figures *f)
-{
-        job->gpu.busy = f->busy;
-        job->gpu.sm = f->sm;
-        job->gpu.occupancy = f->occupancy;
-        job->gpu.dram = f->dram;
-        job->gpu.tensor = f->tensor;
-        job->gpu.fp64 = f->fp64;
-        job->gpu.fp32 = f->fp32;
-        job->gpu.fp16 = f->fp16;
-        job->gpu.integer = f->integer;
-        job->gpu.sm_p90 = f->sm_p90;
-        job->gpu.dram_p90 = f->dram_p90;
-        job->gpu.pcie_to_device_gb_s = f->to_device_gb_s;
-        job->gpu.pcie_to_host_gb_s = f->to_host_gb_s;
-        job->gpu.power_w = f->power_w;
-        job->gpu.clock_mhz = f->clock_mhz;
-}
-
-static int compare(const void *one, const void *other)
-{
-        const double a = *(const double *)one, b = *(const double *)other;
-
-        return a < b ? -1 : a > b;
-}
-
 /* Sets the rate, which is the median, and how far the rates are from each other. */
 static void take_rates(struct job *job, const double *rates, unsigned n, double window_s)
 {
@@ -87,7 +63,7 @@ static void take_rates(struct job *job, const double *rates, unsigned n, double 
 
         n = MIN(n, (unsigned)ARRAY_SIZE(sorted));
         memcpy(sorted, rates, n * sizeof(*sorted));
-        qsort(sorted, n, sizeof(*sorted), compare);
+        sort_doubles(sorted, n);
         job->steps.per_second = sorted[n / 2];
         job->steps.spread =
                 job->steps.per_second > 0 ? (sorted[n - 1] - sorted[0]) / job->steps.per_second : 0;
@@ -112,7 +88,7 @@ int pairs_describe(struct job *job, const char *path, const struct card_figures 
         }
         (void)units_format_utc(time(NULL), job->measured.time);
         if (figures)
-                take_card(job, figures);
+                report_card(figures, job);
         take_rates(job, rates, n, window_s);
         (void)strcpy(job->steps.unit, isnan(gap) ? "step" : "launch");
         job->memory.peak_bytes = number(json_object_get(json, "memory"), "peak_bytes");

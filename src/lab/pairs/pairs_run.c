@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/sort.h"
 #include "base/units.h"
 #include "lab/pairs/pairs_running.h"
 
@@ -33,15 +34,10 @@
 
 /* ---- time ---- */
 
-static double since(uint64_t begun_ns)
-{
-        return (double)(clock_now_ns() - begun_ns) / (double)NSEC_PER_SEC;
-}
-
 static bool is_over(const struct pairs_running *r)
 {
         return lab_interrupted() ||
-               (r->setting->limit > 0 && since(r->begun_ns) >= r->setting->limit);
+               (r->setting->limit > 0 && clock_since_s(r->begun_ns) >= r->setting->limit);
 }
 
 static void sleep_until(uint64_t at_ns)
@@ -177,13 +173,6 @@ static void prepare_elsewhere(struct pairs_running *r, unsigned j)
                 (void)is_ready_for(r, others[i], j);
 }
 
-static int compare(const void *one, const void *other)
-{
-        const double a = *(const double *)one, b = *(const double *)other;
-
-        return a < b ? -1 : a > b;
-}
-
 /* ---- what a job does ---- */
 
 /* Lets one worker run, and looks at the card and at what the library counts meanwhile. The card's
@@ -198,7 +187,7 @@ static bool watch(struct pairs_running *r, struct pairs_worker *w, double second
         *ret = (struct report_seen){.begin = begin, .end = end, .card = CARD_FIGURES_NONE};
         sleep_until(at);
         pages_read(begin, r->measure_dir, true);
-        ret->seconds = -since(r->begun_ns);
+        ret->seconds = -clock_since_s(r->begun_ns);
         cpu_s = pairs_worker_cpu_s(w);
         if (r->card) {
                 card_look(r->card);
@@ -210,7 +199,7 @@ static bool watch(struct pairs_running *r, struct pairs_worker *w, double second
                         card_look(r->card);
         }
         pages_read(end, r->measure_dir, true);
-        ret->seconds += since(r->begun_ns);
+        ret->seconds += clock_since_s(r->begun_ns);
         ret->cpu_s = pairs_worker_cpu_s(w) - cpu_s;
         if (r->card)
                 card_figures(r->card, &ret->card);
@@ -327,7 +316,7 @@ static double rate_alone(struct pairs_running *r, struct pairs_worker *w, double
                 n++;
         }
         memcpy(sorted, ret_rates, n * sizeof(*sorted));
-        qsort(sorted, n, sizeof(*sorted), compare);
+        sort_doubles(sorted, n);
         if (sorted[n / 2] <= 0) {
                 (void)cli_fail(0, "%s alone: it has done nothing", name);
                 return 0;
@@ -396,7 +385,7 @@ static bool measure_rate(struct pairs_running *r, struct pairs_worker *w, bool s
         unsigned n;
 
         rate = rate_alone(r, w, window_alone(r, job), job->alone[shared].rate, rates, &n);
-        r->spent.again += since(begun_ns);
+        r->spent.again += clock_since_s(begun_ns);
         if (rate <= 0) {
                 job->failures++;
                 return false;
@@ -473,7 +462,7 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
                 r->failed++;
                 return CLI_OK;
         }
-        r->spent.preparing += since(begun_ns);
+        r->spent.preparing += clock_since_s(begun_ns);
         if (!know_rates(r, workers, shared, &known)) {
                 r->failed++;
                 return known;
@@ -506,7 +495,7 @@ static int measure_pair(struct pairs_running *r, const struct pairs_item *item)
                         result.progress[i] *= half_rate(&r->jobs[wanted[i]]);
         }
         r->spent.windows += window;
-        r->spent.warming += since(begun_ns) - window;
+        r->spent.warming += clock_since_s(begun_ns) - window;
         r->measured++;
         if (pairs_results_add(r->results, &result) < 0)
                 return cli_fail(CLI_FAILED, "out of memory");
@@ -518,8 +507,8 @@ static void report(struct pairs_running *r, size_t done, size_t n)
         if (clock_now_ns() - r->told_ns < REPORT_NS)
                 return;
         r->told_ns = clock_now_ns();
-        (void)fprintf(stderr, "%.0f min: %zu of %zu pairs, %zu failed\n", since(r->begun_ns) / 60,
-                      done, n, r->failed);
+        (void)fprintf(stderr, "%.0f min: %zu of %zu pairs, %zu failed\n",
+                      clock_since_s(r->begun_ns) / 60, done, n, r->failed);
 }
 
 static void mark_done(const struct pairs_running *r, struct pairs_item *items, size_t n)
@@ -546,7 +535,7 @@ static void tell_times(const struct pairs_running *r)
         (void)fprintf(stderr,
                       "%zu pairs measured in %.1f min, %zu failed; a pair took %.2f s: %.2f to "
                       "prepare, %.2f for rates alone, %.2f to warm up, %.2f in its window\n",
-                      r->measured, since(r->begun_ns) / 60, r->failed,
+                      r->measured, clock_since_s(r->begun_ns) / 60, r->failed,
                       (r->spent.preparing + r->spent.again + r->spent.warming + r->spent.windows) /
                               n,
                       r->spent.preparing / n, r->spent.again / n, r->spent.warming / n,

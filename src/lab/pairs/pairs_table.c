@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "lab/pairs/bench_pairs.h"
 
 #define SHOWN 3 /* of the best and the worst pairs of each way */
@@ -16,7 +17,7 @@ static int compare(const void *one, const void *other)
 {
         const double a = sum_of(one), b = sum_of(other);
 
-        return a < b ? -1 : a > b;
+        return compare_doubles(&a, &b);
 }
 
 /* Interpolates between the two nearest values. */
@@ -53,16 +54,9 @@ static void print_way(FILE *out, const struct pairs_job *jobs, struct pairs_resu
 }
 
 struct moved {
-        const struct pairs_job *job;
         double part; /* the greatest of its rates alone is so much above the least */
+        const struct pairs_job *job;
 };
-
-static int compare_moved(const void *one, const void *other)
-{
-        const double a = ((const struct moved *)one)->part, b = ((const struct moved *)other)->part;
-
-        return a < b ? -1 : a > b;
-}
 
 void pairs_print_steadiness(FILE *out, const struct pairs_job *jobs, size_t n_jobs)
 {
@@ -82,7 +76,7 @@ void pairs_print_steadiness(FILE *out, const struct pairs_job *jobs, size_t n_jo
                         moved[n++] = m;
         }
         if (n > 0) {
-                qsort(moved, n, sizeof(*moved), compare_moved);
+                qsort(moved, n, sizeof(*moved), compare_doubles);
                 (void)fprintf(out,
                               "Rates alone, of the %zu jobs for which they were measured again: "
                               "they moved by %.1f %% (median), %.1f %% at most (%s).\n",
