@@ -303,19 +303,15 @@ static int answer(struct serve *s, const json_t *order)
 
 static int serve_line(struct serve *s, const char *line)
 {
-        json_t *order = json_loads(line, 0, NULL);
-        int r = -EBADMSG;
+        json_auto_t *order = json_loads(line, 0, NULL);
 
-        if (json_object_get(order, "add")) {
-                r = add(s, order);
-        } else if (json_object_get(order, "forget")) {
+        if (json_object_get(order, "add"))
+                return add(s, order);
+        if (json_object_get(order, "forget")) {
                 forget(s, json_integer_value(json_object_get(order, "forget")));
-                r = 0;
-        } else if (json_object_get(order, "question")) {
-                r = answer(s, order);
+                return 0;
         }
-        json_decref(order);
-        return r;
+        return json_object_get(order, "question") ? answer(s, order) : -EBADMSG;
 }
 
 int serve_main(int argc, char **argv)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/text.h"
 
@@ -57,18 +58,11 @@ static int grow(void **list, size_t n, size_t *room, size_t size, size_t most)
         return 0;
 }
 
-static const char *text_of(const json_t *json, const char *key)
-{
-        const char *text = json_string_value(json_object_get(json, key));
-
-        return text ? text : "";
-}
-
 static int take_head(struct reading *r, const json_t *json, struct data *data)
 {
         const json_t *version = json_object_get(json, "sublet_pairs");
         const double idle_w = json_number_value(json_object_get(json, "idle_w"));
-        const char *gpu = text_of(json, "gpu");
+        const char *gpu = text_at(json, "gpu");
 
         if (!json_is_integer(version))
                 return fail_data(r,
@@ -87,7 +81,7 @@ static int take_head(struct reading *r, const json_t *json, struct data *data)
                                  "%s; train a model for each",
                                  gpu, data->gpu);
         (void)snprintf(data->gpu, sizeof(data->gpu), "%s", gpu);
-        (void)text_copy(data->driver, sizeof(data->driver), text_of(json, "driver"));
+        (void)text_copy(data->driver, sizeof(data->driver), text_at(json, "driver"));
         if (!(idle_w >= 0 && idle_w <= IDLE_W_MAX))
                 return fail_data(r, "idle_w is not within 0 to %g", IDLE_W_MAX);
         if (idle_w > 0)
@@ -107,7 +101,7 @@ static int find_job(const struct reading *r, const struct data *data, const char
 static int take_job(struct reading *r, const json_t *json, struct data *data)
 {
         struct data_job job = {.synthetic = json_is_true(json_object_get(json, "synthetic"))};
-        const char *family = text_of(json, "family");
+        const char *family = text_at(json, "family");
         char from[256];
         int e;
 
@@ -139,7 +133,7 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
         struct data_pair pair = {.time = json_number_value(json_object_get(json, "time"))};
         bool wrong = false;
 
-        if (way_read(text_of(json, "way"), &pair.way) < 0)
+        if (way_read(text_at(json, "way"), &pair.way) < 0)
                 return fail_data(r, "way is none of sliced, shared, turns");
         if (json_array_size(names) != 2 || json_array_size(list) != 2)
                 return fail_data(r, "pair and progress are no lists of two");
@@ -171,7 +165,7 @@ static int take_pair(struct reading *r, const json_t *json, struct data *data)
 
 static int take_alone(struct reading *r, const json_t *json, struct data *data)
 {
-        const char *name = text_of(json, "alone");
+        const char *name = text_at(json, "alone");
         const int at = find_job(r, data, name);
         struct data_alone alone = {.job = (unsigned)at,
                                    .time = json_number_value(json_object_get(json, "time")),
@@ -181,7 +175,7 @@ static int take_alone(struct reading *r, const json_t *json, struct data *data)
         if (at < 0)
                 return fail_data(r, "no line before this one has the job %.100s",
                                  text_is_clean(name) ? name : "that alone names");
-        if (way_read(text_of(json, "way"), &way) < 0)
+        if (way_read(text_at(json, "way"), &way) < 0)
                 return fail_data(r, "way is none of sliced, shared, turns");
         if (!(alone.rate > 0))
                 return fail_data(r, "rate is not above 0");
@@ -353,8 +347,7 @@ static void merge_repeats(struct data *data, size_t first)
 static int take_line(struct reading *r, const char *text, size_t length, struct data *data)
 {
         json_error_t where;
-        json_t *json;
-        int e = 0;
+        json_auto_t *json = NULL;
 
         if (strspn(text, " \t\r\n") == length)
                 return 0;
@@ -367,15 +360,12 @@ static int take_line(struct reading *r, const char *text, size_t length, struct 
                 return fail_data(r, "this is no JSON: %s", text_copy(why, sizeof(why), where.text));
         }
         if (!r->headed)
-                e = take_head(r, json, data);
-        else if (json_object_get(json, "job"))
-                e = take_job(r, json, data);
-        else if (json_object_get(json, "pair"))
-                e = take_pair(r, json, data);
-        else if (json_object_get(json, "alone"))
-                e = take_alone(r, json, data);
-        json_decref(json);
-        return e;
+                return take_head(r, json, data);
+        if (json_object_get(json, "job"))
+                return take_job(r, json, data);
+        if (json_object_get(json, "pair"))
+                return take_pair(r, json, data);
+        return json_object_get(json, "alone") ? take_alone(r, json, data) : 0;
 }
 
 int data_read(const char *path, struct data *data, char error[static DATA_ERROR_MAX])

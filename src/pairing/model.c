@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/folders.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/text.h"
 #include "base/xdg.h"
@@ -30,12 +31,6 @@ const char *const model_target_names[MODEL_TARGETS] = {
         [MODEL_LOG] = "log",
         [MODEL_RATIO] = "ratio",
 };
-
-static void drop_json(json_t **json)
-{
-        json_decref(*json);
-}
-#define _cleanup_json_ _cleanup_(drop_json)
 
 static int fail_model(char error[static MODEL_ERROR_MAX], int r, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
@@ -136,7 +131,7 @@ static json_t *names_to_json(void)
 static json_t *way_to_json(const struct model_way *w, char error[static MODEL_ERROR_MAX])
 {
         _cleanup_free_ char *text = NULL;
-        _cleanup_json_ json_t *margins = json_array();
+        json_auto_t *margins = json_array();
         char why[TREES_ERROR_MAX];
         json_t *trees;
         size_t length;
@@ -178,7 +173,7 @@ static json_t *model_to_json(const struct model *m, char error[static MODEL_ERRO
 
 int model_write(const struct model *m, const char *path, char error[static MODEL_ERROR_MAX])
 {
-        _cleanup_json_ json_t *json = model_to_json(m, error);
+        json_auto_t *json = model_to_json(m, error);
 
         if (!json)
                 return -ENOMEM;
@@ -193,9 +188,7 @@ int model_write(const struct model *m, const char *path, char error[static MODEL
 
 static void take_text(const json_t *json, const char *key, char *ret, size_t size)
 {
-        const char *text = json_string_value(json_object_get(json, key));
-
-        (void)text_copy(ret, size, text ? text : "");
+        (void)text_copy(ret, size, text_at(json, key));
 }
 
 /* True if the columns are those of this sublet, in its order. */
@@ -308,7 +301,7 @@ static int take_model(const json_t *json, const char *path, struct model *m,
 int model_read(const char *path, struct model *ret, char error[static MODEL_ERROR_MAX])
 {
         _cleanup_fclose_ FILE *in = fopen(path, "re");
-        _cleanup_json_ json_t *json = NULL;
+        json_auto_t *json = NULL;
         struct model m = {0};
         json_error_t where;
         struct stat st;

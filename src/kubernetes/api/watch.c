@@ -211,8 +211,8 @@ static bool take_next_page(struct watch *w, const json_t *page)
 static void on_page_end(unsigned status, const char *error, void *userdata)
 {
         struct watch *w = userdata;
-        json_t *page, *items;
-        bool ends;
+        json_auto_t *page = NULL;
+        const json_t *items;
 
         w->request = NULL;
         if (status == 410 && w->next_page[0]) { /* the pages of this list are no longer kept */
@@ -228,16 +228,13 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
         if (!json_is_array(items) && !json_is_null(items)) {
                 char problem[WEB_ERROR_MAX];
 
-                json_decref(page);
                 (void)snprintf(problem, sizeof(problem), "its answer is no list of %s",
                                w->what->kind);
                 fail_watch(w, problem);
                 return;
         }
         take_version(w, page);
-        ends = take_next_page(w, page);
-        json_decref(page);
-        if (!ends)
+        if (!take_next_page(w, page))
                 fail_watch(w, "its list has no end");
         else if (w->next_page[0])
                 ask_page(w);

@@ -10,7 +10,6 @@
 
 #include <jansson.h>
 
-#include "base/cleanup.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "base/text.h"
@@ -34,11 +33,6 @@ static int refuse(char error[static ANSWER_ERROR_MAX], const char *sentence)
 {
         (void)snprintf(error, ANSWER_ERROR_MAX, "%s", sentence);
         return -EINVAL;
-}
-
-static void cleanup_json(json_t **j)
-{
-        json_decref(*j);
 }
 
 static void cleanup_request(struct request *q)
@@ -68,6 +62,15 @@ static int read_nodes(struct request *q, char error[static ANSWER_ERROR_MAX])
                         return refuse(error, "a node of the request has no name");
         }
         return 0;
+}
+
+static int check_known(const struct answer_context *x, const struct request *q,
+                       char error[static ANSWER_ERROR_MAX])
+{
+        if (q->one.job < 0 || cluster_is_known(x->cluster))
+                return 0;
+        (void)snprintf(error, ANSWER_ERROR_MAX, "the cluster's pods and nodes are not known yet");
+        return -EAGAIN;
 }
 
 static int read_request(const char *text, size_t size, const struct answer_context *x,
@@ -102,7 +105,7 @@ static int read_request(const char *text, size_t size, const struct answer_conte
                 .bound = ret->pod.bound,
                 .gpus = ret->pod.gpus,
         };
-        return 0;
+        return check_known(x, ret, error);
 }
 
 static const char *name_of(const struct request *q, size_t i)
@@ -179,20 +182,19 @@ static int write_filter(const struct request *q, json_t *passed, json_t *failed,
 {
         json_t *nodes = q->whole ? json_pack("{s{} sO}", "metadata", "items", passed) : json_null();
         json_t *names = q->whole ? json_null() : json_incref(passed);
-        json_t *answer =
+        json_auto_t *answer =
                 json_pack("{so so sO s{} ss}", "Nodes", nodes, "NodeNames", names, "FailedNodes",
                           failed, "FailedAndUnresolvableNodes", "Error", "");
 
         *ret = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
-        json_decref(answer);
         return *ret ? 0 : -ENOMEM;
 }
 
 /* Returns 1 if a node passes, 0 if none does; -ENOMEM. */
 static int filter(const struct answer_context *x, const struct request *q, char **ret)
 {
-        __attribute__((cleanup(cleanup_json))) json_t *passed = json_array();
-        __attribute__((cleanup(cleanup_json))) json_t *failed = json_object();
+        json_auto_t *passed = json_array();
+        json_auto_t *failed = json_object();
 
         if (!passed || !failed)
                 return -ENOMEM;
@@ -236,23 +238,12 @@ static void expect_binding(struct answer_context *x, const struct request *q, ui
                 pending_add(&x->pending, q->pod.uid, now_ns);
 }
 
-static int check_known(const struct answer_context *x, const struct request *q,
-                       char error[static ANSWER_ERROR_MAX])
-{
-        if (q->one.job < 0 || cluster_is_known(x->cluster))
-                return 0;
-        (void)snprintf(error, ANSWER_ERROR_MAX, "the cluster's pods and nodes are not known yet");
-        return -EAGAIN;
-}
-
 int answer_filter(const char *text, size_t size, struct answer_context *context, uint64_t now_ns,
                   char **ret_answer, char error[static ANSWER_ERROR_MAX])
 {
         __attribute__((cleanup(cleanup_request))) struct request q = {0};
         int r = read_request(text, size, context, &q, error);
 
-        if (r == 0)
-                r = check_known(context, &q, error);
         if (r < 0)
                 return r;
         if (q.one.job >= 0 && pending_any(&context->pending, context->cluster, q.pod.uid, now_ns))
@@ -268,7 +259,7 @@ int answer_filter(const char *text, size_t size, struct answer_context *context,
 
 static int prioritize(const struct answer_context *x, const struct request *q, char **ret)
 {
-        __attribute__((cleanup(cleanup_json))) json_t *scores = json_array();
+        json_auto_t *scores = json_array();
 
         if (!scores)
                 return -ENOMEM;
@@ -294,8 +285,6 @@ int answer_prioritize(const char *text, size_t size, struct answer_context *cont
         __attribute__((cleanup(cleanup_request))) struct request q = {0};
         int r = read_request(text, size, context, &q, error);
 
-        if (r == 0)
-                r = check_known(context, &q, error);
         if (r == 0)
                 r = prioritize(context, &q, ret_answer);
         if (r == 0)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/shares.h"
 #include "base/text.h"
@@ -23,13 +24,6 @@ const char *const pod_fields[] = {"uid",        "annotations/",   "spec",      "
                                   "containers", "initContainers", "resources", "limits/",
                                   "status",     "phase",          NULL};
 const char *const node_fields[] = {"labels/", "status", "allocatable/", NULL};
-
-static const char *text_at(const json_t *object, const char *key)
-{
-        const char *text = json_string_value(json_object_get(object, key));
-
-        return text ? text : "";
-}
 
 /* Copies a text that is used as a key. "": it is too long to be one. */
 static void copy_key(char *ret, size_t size, const char *text)

@@ -112,8 +112,7 @@ static char *write_event(const struct events *e, const struct pod *pod, const ch
                          const char *message)
 {
         char name[POD_NAME_MAX + 24], when[UNITS_TEXT_MAX];
-        json_t *event;
-        char *text;
+        json_auto_t *event = NULL;
 
         (void)snprintf(name, sizeof(name), "%s.%016llx", pod->name,
                        (unsigned long long)number_of(pod, reason));
@@ -127,9 +126,7 @@ static char *write_event(const struct events *e, const struct pod *pod, const ch
                           "component", COMPONENT, "host", e->node, "reportingComponent", COMPONENT,
                           "reportingInstance", e->node, "firstTimestamp", when, "lastTimestamp",
                           when, "count", 1);
-        text = event ? json_dumps(event, JSON_COMPACT) : NULL;
-        json_decref(event);
-        return text;
+        return event ? json_dumps(event, JSON_COMPACT) : NULL;
 }
 
 void events_tell(struct events *e, const struct pod *pod, const char *reason, const char *message)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/shares.h"
 #include "base/text.h"
@@ -129,13 +130,6 @@ static const struct annotation {
 const char *const pod_fields[] = {
         "uid",       "creationTimestamp", "annotations/", "spec",  "containers", "initContainers",
         "resources", "limits/",           "status",       "phase", NULL};
-
-static const char *text_at(const json_t *object, const char *key)
-{
-        const char *text = json_string_value(json_object_get(object, key));
-
-        return text ? text : "";
-}
 
 /* Copies a name of Kubernetes, which has small letters, digits and -. only. With other characters
  * the daemon would refuse the whole file. */

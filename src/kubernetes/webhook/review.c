@@ -11,24 +11,11 @@
 #include <jansson.h>
 
 #include "base/cleanup.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "kubernetes/grammar/count_values.h"
 #include "kubernetes/webhook/patch.h"
 #include "kubernetes/webhook/webhook_pod.h"
-
-static void cleanup_json(json_t **j)
-{
-        json_decref(*j);
-}
-
-#define _cleanup_json_ _cleanup_(cleanup_json)
-
-static const char *text_of(const json_t *object, const char *key)
-{
-        const char *text = json_string_value(json_object_get(object, key));
-
-        return text ? text : "";
-}
 
 static int refuse(char error[static REVIEW_ERROR_MAX], const char *sentence)
 {
@@ -39,7 +26,7 @@ static int refuse(char error[static REVIEW_ERROR_MAX], const char *sentence)
 static int read_review(const char *text, size_t size, json_t **ret,
                        char error[static REVIEW_ERROR_MAX])
 {
-        _cleanup_json_ json_t *review = NULL;
+        json_auto_t *review = NULL;
         const json_t *request;
         json_error_t where;
         char detail[sizeof(where.text)];
@@ -55,16 +42,16 @@ static int read_review(const char *text, size_t size, json_t **ret,
                                where.position, text_copy(detail, sizeof(detail), where.text));
                 return -EINVAL;
         }
-        if (strcmp(text_of(review, "kind"), "AdmissionReview") != 0)
+        if (strcmp(text_at(review, "kind"), "AdmissionReview") != 0)
                 return refuse(error, "the JSON is no AdmissionReview: its kind says so");
-        if (strcmp(text_of(review, "apiVersion"), "admission.k8s.io/v1") != 0 &&
-            strcmp(text_of(review, "apiVersion"), "admission.k8s.io/v1beta1") != 0)
+        if (strcmp(text_at(review, "apiVersion"), "admission.k8s.io/v1") != 0 &&
+            strcmp(text_at(review, "apiVersion"), "admission.k8s.io/v1beta1") != 0)
                 return refuse(error, "the review's apiVersion is neither admission.k8s.io/v1 nor "
                                      "admission.k8s.io/v1beta1");
         request = json_object_get(review, "request");
         if (!json_is_object(request))
                 return refuse(error, "the review has no request");
-        if (!*text_of(request, "uid"))
+        if (!*text_at(request, "uid"))
                 return refuse(error, "the review's request has no uid");
         *ret = TAKE_PTR(review);
         return 0;
@@ -74,10 +61,10 @@ static bool is_new_pod(const json_t *request)
 {
         const json_t *kind = json_object_get(request, "kind");
 
-        return strcmp(text_of(request, "operation"), "CREATE") == 0 &&
-               !*text_of(request, "subResource") && !*text_of(kind, "group") &&
-               strcmp(text_of(kind, "version"), "v1") == 0 &&
-               strcmp(text_of(kind, "kind"), "Pod") == 0;
+        return strcmp(text_at(request, "operation"), "CREATE") == 0 &&
+               !*text_at(request, "subResource") && !*text_at(kind, "group") &&
+               strcmp(text_at(kind, "version"), "v1") == 0 &&
+               strcmp(text_at(kind, "kind"), "Pod") == 0;
 }
 
 /* Adds the patch to the answer, as base64 of its text. 0 or -ENOMEM. */
@@ -104,8 +91,8 @@ static int write_answer(const json_t *review, const struct patch *p, char **ret)
 {
         json_t *uid = json_object_get(json_object_get(review, "request"), "uid");
         json_t *response = json_pack("{s:O, s:b}", "uid", uid, "allowed", 1);
-        _cleanup_json_ json_t *answer =
-                json_pack("{s:s, s:s, s:o}", "apiVersion", text_of(review, "apiVersion"), "kind",
+        json_auto_t *answer =
+                json_pack("{s:s, s:s, s:o}", "apiVersion", text_at(review, "apiVersion"), "kind",
                           "AdmissionReview", "response", response);
 
         if (!answer || p->failed)
@@ -122,7 +109,7 @@ static int write_answer(const json_t *review, const struct patch *p, char **ret)
 int review_answer(const char *text, size_t size, const struct review_options *options,
                   char **ret_answer, char error[static REVIEW_ERROR_MAX])
 {
-        _cleanup_json_ json_t *review = NULL;
+        json_auto_t *review = NULL;
         const json_t *request;
         struct patch p;
         int r = read_review(text, size, &review, error);

@@ -111,7 +111,7 @@ static void rename_resource(const struct container *c, const struct review_optio
 static void add_resource(const struct container *c, const struct review_options *o, struct patch *p)
 {
         char text[24];
-        json_t *count, *empty = json_object();
+        json_auto_t *count = NULL, *empty = json_object();
 
         (void)snprintf(text, sizeof(text), "%" PRIu64, c->gpus);
         count = json_string(text);
@@ -127,8 +127,6 @@ static void add_resource(const struct container *c, const struct review_options 
                         p, "add", count,
                         PATCH_PATH("spec", c->list, c->index, "resources", kinds[i], o->to));
         }
-        json_decref(empty);
-        json_decref(count);
 }
 
 static void share_containers(struct container *containers, size_t n, const struct review_options *o,
@@ -171,7 +169,7 @@ static bool is_tolerated(const json_t *tolerations)
 static void tolerate(const json_t *spec, struct patch *p)
 {
         const json_t *tolerations = json_object_get(spec, "tolerations");
-        json_t *one, *list;
+        json_auto_t *one = NULL, *list = NULL;
 
         if (is_tolerated(tolerations))
                 return;
@@ -182,8 +180,6 @@ static void tolerate(const json_t *spec, struct patch *p)
                 patch_operation(p, "add", one, PATCH_PATH("spec", "tolerations", "-"));
         else
                 patch_operation(p, "add", list, PATCH_PATH("spec", "tolerations"));
-        json_decref(one);
-        json_decref(list);
 }
 
 /* ---- the pod ---- */

@@ -346,17 +346,15 @@ static bool has_cap(const struct container *containers, size_t n, struct patch *
 static void annotate(const json_t *pod, const char *key, const char *value, bool *made,
                      struct patch *p)
 {
-        json_t *text = json_string(value);
+        json_auto_t *text = json_string(value);
 
         if (!json_is_object(annotations_of(pod)) && !*made) {
-                json_t *empty = json_object();
+                json_auto_t *empty = json_object();
 
                 patch_operation(p, "add", empty, PATCH_PATH("metadata", "annotations"));
-                json_decref(empty);
                 *made = true;
         }
         patch_operation(p, "add", text, PATCH_PATH("metadata", "annotations", key));
-        json_decref(text);
 }
 
 void words_annotate(const json_t *pod, const struct container *containers, size_t n,

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/units.h"
 #include "lab/pairs/bench_pairs.h"
@@ -41,13 +42,6 @@ struct reading {
         bool begun, other_gpu, no_data;
 };
 
-static const char *text_of(const json_t *object, const char *field)
-{
-        const char *text = json_string_value(json_object_get(object, field));
-
-        return text ? text : "";
-}
-
 static int find(const struct reading *r, const char *name)
 {
         return name ? pairs_find_job(r->jobs, r->n_jobs, name) : -1;
@@ -66,7 +60,7 @@ static void take_loops(const json_t *loops, char ret[static PAIRS_LOOPS_MAX])
 
 static void take_job(struct reading *r, const json_t *line)
 {
-        const int i = find(r, text_of(json_object_get(line, "job"), "name"));
+        const int i = find(r, text_at(json_object_get(line, "job"), "name"));
 
         if (i < 0)
                 return;
@@ -85,11 +79,11 @@ static void count_alone(struct pairs_alone *a, double rate)
 
 static void take_alone(struct reading *r, const json_t *line)
 {
-        const int i = find(r, text_of(line, "alone"));
+        const int i = find(r, text_at(line, "alone"));
         const double rate = json_number_value(json_object_get(line, "rate"));
 
         if (i >= 0 && rate > 0)
-                count_alone(&r->jobs[i].alone[strcmp(text_of(line, "way"), "shared") == 0], rate);
+                count_alone(&r->jobs[i].alone[strcmp(text_at(line, "way"), "shared") == 0], rate);
 }
 
 static void take_pair(struct reading *r, const json_t *line)
@@ -100,7 +94,7 @@ static void take_pair(struct reading *r, const json_t *line)
                   b = find(r, json_string_value(json_array_get(pair, 1)));
         struct pairs_result result = {.a = (unsigned)a, .b = (unsigned)b};
 
-        if (a < 0 || b < 0 || way_read(text_of(line, "way"), &result.way) < 0)
+        if (a < 0 || b < 0 || way_read(text_at(line, "way"), &result.way) < 0)
                 return;
         for (unsigned i = 0; i < 2; i++)
                 result.progress[i] = json_number_value(json_array_get(progress, i));
@@ -111,7 +105,7 @@ static void take_line(struct reading *r, const json_t *line)
 {
         if (!r->begun) {
                 r->no_data = json_integer_value(json_object_get(line, "sublet_pairs")) != VERSION;
-                r->other_gpu = strcmp(text_of(line, "gpu"), r->card->measured.gpu) != 0;
+                r->other_gpu = strcmp(text_at(line, "gpu"), r->card->measured.gpu) != 0;
                 r->begun = true;
         } else if (json_object_get(line, "job")) {
                 take_job(r, line);
@@ -131,14 +125,13 @@ static off_t read_lines(FILE *file, struct reading *r)
         ssize_t n;
 
         while ((n = getline(&line, &room, file)) > 0 && line[n - 1] == '\n') {
-                json_t *json =
+                json_auto_t *json =
                         n < (ssize_t)LINE_MAX_SIZE ? json_loadb(line, (size_t)n, 0, NULL) : NULL;
 
                 if (json_is_object(json))
                         take_line(r, json);
                 else if (!r->begun)
                         r->begun = r->no_data = true;
-                json_decref(json);
                 end += n;
         }
         return end;

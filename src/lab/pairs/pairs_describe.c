@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json_text.h"
 #include "base/macros.h"
 #include "base/sort.h"
 #include "base/units.h"
@@ -22,14 +23,12 @@ static double number(const json_t *object, const char *field)
 
 int pairs_card_read(const char *path, struct job *ret, uint8_t ret_uuid[static 16])
 {
-        json_t *json = json_load_file(path, 0, NULL);
+        json_auto_t *json = json_load_file(path, 0, NULL);
         const char *uuid = json_string_value(json_object_get(json, "uuid")),
                    *gpu = json_string_value(json_object_get(json, "gpu"));
 
-        if (!uuid || !gpu || uuid_parse(uuid, ret_uuid) < 0) {
-                json_decref(json);
+        if (!uuid || !gpu || uuid_parse(uuid, ret_uuid) < 0)
                 return -EINVAL;
-        }
         job_init(ret);
         (void)snprintf(ret->measured.gpu, sizeof(ret->measured.gpu), "%s", gpu);
         ret->measured.sms = number(json, "sms");
@@ -37,16 +36,13 @@ int pairs_card_read(const char *path, struct job *ret, uint8_t ret_uuid[static 1
         ret->measured.l2_bytes = number(json, "l2_bytes");
         ret->measured.dram_gb_s = number(json, "dram_gb_s");
         ret->measured.clock_mhz = number(json, "clock_mhz");
-        json_decref(json);
         return 0;
 }
 
 static void take_kernel(struct job_kernel *k, const json_t *json)
 {
-        const char *name = json_string_value(json_object_get(json, "name"));
-
         job_kernel_init(k);
-        (void)snprintf(k->name, sizeof(k->name), "%s", name ? name : "");
+        (void)snprintf(k->name, sizeof(k->name), "%s", text_at(json, "name"));
         for (unsigned i = 0; i < 3; i++) {
                 k->grid[i] = json_number_value(json_array_get(json_object_get(json, "grid"), i));
                 k->block[i] = json_number_value(json_array_get(json_object_get(json, "block"), i));
@@ -76,16 +72,15 @@ static void take_rates(struct job *job, const double *rates, unsigned n, double 
 int pairs_describe(struct job *job, const char *path, const struct card_figures *figures,
                    const double *rates, unsigned n, double step, double window_s)
 {
-        json_t *json = json_load_file(path, 0, NULL), *kernels = json_object_get(json, "kernels");
+        json_auto_t *json = json_load_file(path, 0, NULL);
+        const json_t *kernels = json_object_get(json, "kernels");
         const double gap = number(json, "gap"), busy = number(json, "busy_s_per_step"),
                      launches = number(json, "launches_per_step");
         size_t i;
         json_t *kernel;
 
-        if (!json_is_array(kernels) || json_array_size(kernels) == 0 || n == 0) {
-                json_decref(json);
+        if (!json_is_array(kernels) || json_array_size(kernels) == 0 || n == 0)
                 return -EINVAL;
-        }
         (void)units_format_utc(time(NULL), job->measured.time);
         if (figures)
                 report_card(figures, job);
@@ -115,6 +110,5 @@ int pairs_describe(struct job *job, const char *path, const struct card_figures 
         json_array_foreach (kernels, i, kernel)
                 if (job->kernels && i < JOB_KERNELS_MAX)
                         take_kernel(&job->kernels[job->n_kernels++], kernel);
-        json_decref(json);
         return job->n_kernels ? 0 : -EINVAL;
 }

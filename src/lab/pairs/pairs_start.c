@@ -43,7 +43,7 @@ static int start_daemon(struct pairs_running *r)
 bool pairs_set_mode(struct pairs_running *r, enum way way)
 {
         const char *mode = way == WAY_TURNS ? "exclusive" : "auto";
-        json_t *answer = NULL;
+        json_auto_t *answer = NULL;
         int result;
 
         if (strcmp(mode, r->mode) == 0)
@@ -51,7 +51,6 @@ bool pairs_set_mode(struct pairs_running *r, enum way way)
         result = lab_daemon_set(&r->daemon, "mode", mode, &answer);
         if (result == 0)
                 r->mode = mode;
-        json_decref(answer);
         return result == 0;
 }
 
