@@ -56,8 +56,7 @@ static uint64_t next_random(uint64_t *state)
 
 static int no_memory(char error[static MODEL_ERROR_MAX])
 {
-        (void)snprintf(error, MODEL_ERROR_MAX, "no memory for the evaluation");
-        return -ENOMEM;
+        return model_fail(error, -ENOMEM, "no memory for the evaluation");
 }
 
 /* ---- predictions ---- */

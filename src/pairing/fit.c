@@ -76,8 +76,7 @@ static void tell_fit(const struct fit *f, const char *format, ...)
 
 static int no_memory(char error[static MODEL_ERROR_MAX])
 {
-        (void)snprintf(error, MODEL_ERROR_MAX, "no memory for the training");
-        return -ENOMEM;
+        return model_fail(error, -ENOMEM, "no memory for the training");
 }
 
 /* ---- folds ---- */
@@ -530,20 +529,17 @@ int fit_model(const struct data *data, const struct fit_options *options, struct
                 options->ret_unseen[i][0] = options->ret_unseen[i][1] = NAN;
         r = deal(data, options->left_out, options->folds, job_fold, &f.folds, &families);
         if (r == -ENODATA)
-                (void)snprintf(error, MODEL_ERROR_MAX, "the pairs are of fewer than %d jobs",
-                               FOLDS_MIN);
+                return model_fail(error, r, "the pairs are of fewer than %d jobs", FOLDS_MIN);
         if (r == -ENOMEM)
                 return no_memory(error);
         if (r < 0)
                 return r;
         name_model(data, &m);
         r = fit_ways(&f, jobs, families, &m);
-        if (r == 0) {
-                (void)snprintf(error, MODEL_ERROR_MAX,
+        if (r == 0)
+                r = model_fail(error, -ENODATA,
                                "no way has the %d measured pairs that training takes",
                                FIT_PAIRS_MIN);
-                r = -ENODATA;
-        }
         if (r < 0)
                 return r;
         *ret = m;

@@ -32,10 +32,7 @@ const char *const model_target_names[MODEL_TARGETS] = {
         [MODEL_RATIO] = "ratio",
 };
 
-static int fail_model(char error[static MODEL_ERROR_MAX], int r, const char *format, ...)
-        __attribute__((format(printf, 3, 4)));
-
-static int fail_model(char error[static MODEL_ERROR_MAX], int r, const char *format, ...)
+int model_fail(char error[static MODEL_ERROR_MAX], int r, const char *format, ...)
 {
         va_list args;
 
@@ -86,7 +83,7 @@ int model_predict(const struct model *m, enum way way, const float *rows, size_t
         char why[TREES_ERROR_MAX];
 
         if (!out)
-                return fail_model(error, -ENOMEM, "no memory for the predictions");
+                return model_fail(error, -ENOMEM, "no memory for the predictions");
         for (size_t at = 0; at < n; at += CHUNK) {
                 const struct trees_rows part = {.x = rows + at * FEATURES,
                                                 .rows = MIN(n - at, (size_t)CHUNK),
@@ -94,7 +91,7 @@ int model_predict(const struct model *m, enum way way, const float *rows, size_t
                 int r = trees_predict(w->trees, &part, threads, out, why);
 
                 if (r < 0)
-                        return fail_model(error, r, "%s", why);
+                        return model_fail(error, r, "%s", why);
                 for (size_t i = 0; i < part.rows; i++) {
                         const float *row = part.x + i * FEATURES;
 
@@ -137,7 +134,7 @@ static json_t *way_to_json(const struct model_way *w, char error[static MODEL_ER
         size_t length;
 
         if (trees_write(w->trees, &text, &length, why) < 0) {
-                (void)fail_model(error, 0, "%s", why);
+                (void)model_fail(error, 0, "%s", why);
                 return NULL;
         }
         trees = json_loadb(text, length, 0, NULL);
@@ -158,7 +155,7 @@ static json_t *model_to_json(const struct model *m, char error[static MODEL_ERRO
                                  m->sublet, "xgboost", m->xgboost, "time", m->time, "features",
                                  names_to_json(), "ways");
 
-        (void)fail_model(error, 0, "no memory for the model");
+        (void)model_fail(error, 0, "no memory for the model");
         for (unsigned w = 0; json && w < WAYS; w++) {
                 json_t *way = m->ways[w].trees ? way_to_json(&m->ways[w], error) : NULL;
 
@@ -179,7 +176,7 @@ int model_write(const struct model *m, const char *path, char error[static MODEL
                 return -ENOMEM;
         errno = 0;
         if (json_dump_file(json, path, JSON_COMPACT | JSON_REAL_PRECISION(9)) < 0)
-                return fail_model(error, errno ? -errno : -EIO, "cannot write %s: %s", path,
+                return model_fail(error, errno ? -errno : -EIO, "cannot write %s: %s", path,
                                   strerror(errno ? errno : EIO));
         return 0;
 }
@@ -252,12 +249,12 @@ static int take_way(const json_t *json, const char *path, struct model_way *ret,
                 w.margins[i] = number_at(json, "margins", i);
         if (take_target(json, &w) < 0 || !text || w.low <= 0 || w.high < w.low || w.sum_low <= 0 ||
             w.margins[0] <= 0 || !(w.part >= 0 && w.part <= 1))
-                return fail_model(
+                return model_fail(
                         error, -EINVAL,
                         "%s: the model is incomplete: a way has no trees or no calibration", path);
         r = trees_read(text, strlen(text), FEATURES, &w.trees, why);
         if (r < 0)
-                return fail_model(error, r, "%s: %s", path, why);
+                return model_fail(error, r, "%s: %s", path, why);
         *ret = w;
         return 0;
 }
@@ -269,14 +266,14 @@ static int take_model(const json_t *json, const char *path, struct model *m,
         bool any = false;
 
         if (!json_is_integer(version))
-                return fail_model(
+                return model_fail(
                         error, -EINVAL,
                         "%s: this is no model: it has no sublet_pairing; sublet train writes "
                         "models",
                         path);
         if (json_integer_value(version) != MODEL_VERSION ||
             !are_our_features(json_object_get(json, "features")))
-                return fail_model(
+                return model_fail(
                         error, -EINVAL,
                         "%s: it was trained by another release, with other features; train it "
                         "again with sublet train",
@@ -295,7 +292,7 @@ static int take_model(const json_t *json, const char *path, struct model *m,
                         return r;
                 any |= way != NULL;
         }
-        return any ? 0 : fail_model(error, -EINVAL, "%s: it has no trees", path);
+        return any ? 0 : model_fail(error, -EINVAL, "%s: it has no trees", path);
 }
 
 int model_read(const char *path, struct model *ret, char error[static MODEL_ERROR_MAX])
@@ -308,15 +305,15 @@ int model_read(const char *path, struct model *ret, char error[static MODEL_ERRO
         int r;
 
         if (!in || fstat(fileno(in), &st) < 0)
-                return fail_model(error, -errno, "%s: cannot read it: %s", path, strerror(errno));
+                return model_fail(error, -errno, "%s: cannot read it: %s", path, strerror(errno));
         if (st.st_size > FILE_MAX)
-                return fail_model(error, -EFBIG, "%s: a model has at most %u MiB", path,
+                return model_fail(error, -EFBIG, "%s: a model has at most %u MiB", path,
                                   FILE_MAX >> 20);
         json = json_loadf(in, 0, &where);
         if (!json) {
                 char why[JSON_ERROR_TEXT_LENGTH];
 
-                return fail_model(error, -EINVAL, "%s: this is no JSON: %s (line %d)", path,
+                return model_fail(error, -EINVAL, "%s: this is no JSON: %s (line %d)", path,
                                   text_copy(why, sizeof(why), where.text), where.line);
         }
         r = take_model(json, path, &m, error);
@@ -404,7 +401,7 @@ int model_find(const char *gpu, char *ret, size_t size, char error[static MODEL_
                 if (n >= 0 && (size_t)n < size && access(ret, R_OK) == 0)
                         return 0;
         }
-        return fail_model(
+        return model_fail(
                 error, -ENOENT,
                 "there is no model for %s: sublet bench pairs measures pairs, and sublet train "
                 "makes a model of them; or name one with --model",
@@ -419,12 +416,12 @@ int model_own_path(const char *gpu, char *ret, size_t size, char error[static MO
         if (r == 0)
                 r = folders_make(folder, 0777);
         if (r < 0)
-                return fail_model(error, r,
+                return model_fail(error, r,
                                   "cannot make the folder for the model: %s; name a file with "
                                   "-o",
                                   strerror(-r));
         name_of(gpu, name);
         n = snprintf(ret, size, "%s/%s", folder, name);
         return n >= 0 && (size_t)n < size ? 0
-                                          : fail_model(error, -ENAMETOOLONG, "HOME is too long");
+                                          : model_fail(error, -ENAMETOOLONG, "HOME is too long");
 }

@@ -62,6 +62,10 @@ int model_predict(const struct model *m, enum way way, const float *rows, size_t
 /* Returns what a prediction has to exceed for the bound to be kept: the bound × its margin. */
 double model_threshold(const struct model_way *w, double bound);
 
+/* Writes the sentence into error; returns r. */
+int model_fail(char error[static MODEL_ERROR_MAX], int r, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+
 int model_read(const char *path, struct model *ret, char error[static MODEL_ERROR_MAX]);
 int model_write(const struct model *m, const char *path, char error[static MODEL_ERROR_MAX]);
 void model_free(struct model *m);

@@ -17,19 +17,6 @@
  * power. */
 #define HALF_ESTIMATED 2.2
 
-static int fail_pairs(char error[static PAIRS_ERROR_MAX], const char *format, ...)
-        __attribute__((format(printf, 2, 3)));
-
-static int fail_pairs(char error[static PAIRS_ERROR_MAX], const char *format, ...)
-{
-        va_list args;
-
-        va_start(args, format);
-        (void)vsnprintf(error, PAIRS_ERROR_MAX, format, args);
-        va_end(args);
-        return -EINVAL;
-}
-
 static int check_cards(const struct job *jobs, size_t n, const struct model *model,
                        char error[static PAIRS_ERROR_MAX])
 {
@@ -41,14 +28,14 @@ static int check_cards(const struct job *jobs, size_t n, const struct model *mod
                 if (!*gpu)
                         continue;
                 if (first && strcmp(gpu, first->measured.gpu) != 0)
-                        return fail_pairs(
-                                error,
+                        return model_fail(
+                                error, -EINVAL,
                                 "job %s was measured on %s, and job %s on %s: measure both on "
                                 "one kind of card",
                                 first->name, first->measured.gpu, jobs[i].name, gpu);
                 if (model && strcmp(gpu, model->gpu) != 0)
-                        return fail_pairs(
-                                error,
+                        return model_fail(
+                                error, -EINVAL,
                                 "the model is of %s, and job %s was measured on %s: measure it "
                                 "on that card, or train a model of this one",
                                 model->gpu, jobs[i].name, gpu);
@@ -69,8 +56,7 @@ int pairs_open(const struct job *jobs, size_t n, const struct model *model, doub
         p.turns = calloc(n, sizeof(*p.turns));
         if (!p.features || !p.turns) {
                 pairs_close(&p);
-                (void)fail_pairs(error, "no memory for %zu jobs", n);
-                return -ENOMEM;
+                return model_fail(error, -ENOMEM, "no memory for %zu jobs", n);
         }
         for (size_t i = 0; i < n; i++) {
                 features_of(&jobs[i], &p.features[i]);
@@ -162,10 +148,8 @@ int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct
                 calloc(2 * MIN(n, (size_t)BATCH) + 1, FEATURES * sizeof(*rows));
         _cleanup_free_ double *progress = calloc(2 * MIN(n, (size_t)BATCH) + 1, sizeof(*progress));
 
-        if (!rows || !progress) {
-                (void)fail_pairs(error, "no memory for %zu pairs", n);
-                return -ENOMEM;
-        }
+        if (!rows || !progress)
+                return model_fail(error, -ENOMEM, "no memory for %zu pairs", n);
         for (size_t i = 0; i < n; i++)
                 by_turns(p, allowed, &list[i]);
         for (size_t at = 0; p->model && at < n; at += BATCH) {
@@ -194,6 +178,15 @@ double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enu
                            pairs_doubt(&pair->ways[way]));
 }
 
+double pairs_worth(const struct pairs_pair *pair, enum way way, double sum)
+{
+        /* For a pair that fits, nobody has measured the model of turns: it counts only if nothing
+         * else can be. */
+        if (pair->fits && !pair->ways[way].by_model)
+                sum /= 1000;
+        return way == WAY_SLICED ? sum * PAIRS_GAIN : sum;
+}
+
 int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bound, enum way *ret)
 {
         double best = 0;
@@ -201,18 +194,13 @@ int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bo
         for (unsigned way = 0; way < WAYS; way++) {
                 const struct pairs_way *w = &pair->ways[way];
                 const double least = pairs_threshold(p, pair, (enum way)way, bound);
-                double sum = w->progress[0] + w->progress[1];
+                const double worth =
+                        pairs_worth(pair, (enum way)way, w->progress[0] + w->progress[1]);
 
                 if (!w->possible || w->progress[0] < least || w->progress[1] < least)
                         continue;
-                /* If the pair fits the card, take the model of turns only if no way that the trees
-                 * predicted keeps the bound. */
-                if (pair->fits && !w->by_model)
-                        sum /= 1000;
-                if (way == WAY_SLICED)
-                        sum *= PAIRS_GAIN;
-                if (sum > best) {
-                        best = sum;
+                if (worth > best) {
+                        best = worth;
                         *ret = (enum way)way;
                 }
         }

@@ -44,7 +44,6 @@ struct pairs_pair {
 int pairs_open(const struct job *jobs, size_t n, const struct model *model, double capacity_bytes,
                double quantum_s, struct pairs *ret, char error[static PAIRS_ERROR_MAX]);
 void pairs_close(struct pairs *p);
-#define _cleanup_pairs_ __attribute__((cleanup(pairs_close)))
 
 /* Predicts the pairs of list, whose a and b are set. */
 int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct pairs_pair *list,
@@ -56,6 +55,8 @@ double pairs_doubt(const struct pairs_way *w);
 /* What predictions of this way have to exceed for the bound to be kept. */
 double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enum way way,
                        double bound);
+/* Returns the sum of both programs' progress as it counts where ways are compared. */
+double pairs_worth(const struct pairs_pair *pair, enum way way, double sum);
 /* Chooses, of the ways that keep the bound, the one with the greatest sum. bound 0: of all ways. 0
  * or -ENOENT. */
 int pairs_choose(const struct pairs *p, const struct pairs_pair *pair, double bound, enum way *ret);

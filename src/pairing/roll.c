@@ -50,22 +50,18 @@ static bool choose_way(const struct work *w, const struct pairs_pair *pair, enum
                 const double progress[2] = {
                         by->progress[0] * ratio_of(w, pair->a, pair->b, (enum way)way),
                         by->progress[1] * ratio_of(w, pair->b, pair->a, (enum way)way)};
-                double sum = MIN(progress[0], 1.0) + MIN(progress[1], 1.0);
+                const double sum = MIN(progress[0], 1.0) + MIN(progress[1], 1.0),
+                             worth = pairs_worth(pair, (enum way)way, sum);
 
                 if (!by->possible || !(a->ways & b->ways & 1u << way) ||
                     (way == WAY_SHARED && a->user != b->user) ||
                     progress[0] < pairs_threshold(w->p, pair, (enum way)way, a->bound) ||
-                    progress[1] < pairs_threshold(w->p, pair, (enum way)way, b->bound))
+                    progress[1] < pairs_threshold(w->p, pair, (enum way)way, b->bound) ||
+                    worth <= best)
                         continue;
-                if (pair->fits && !by->by_model) /* nobody has measured it */
-                        sum /= 1000;
-                if (way == WAY_SLICED)
-                        sum *= PAIRS_GAIN;
-                if (sum <= best)
-                        continue;
-                best = sum;
+                best = worth;
                 *ret_way = (enum way)way;
-                *ret_sum = MIN(progress[0], 1.0) + MIN(progress[1], 1.0);
+                *ret_sum = sum;
         }
         return best > 0;
 }
@@ -204,11 +200,8 @@ int roll_choose(const struct pairs *p, const struct roll_job *jobs,
                 take_edges(&w, list, n);
                 r = choose(&w);
         }
-        if (r < 0) {
-                (void)snprintf(error, PAIRS_ERROR_MAX, "cannot match %zu jobs: %s", p->n,
-                               strerror(-r));
-                return r;
-        }
+        if (r < 0)
+                return model_fail(error, r, "cannot match %zu jobs: %s", p->n, strerror(-r));
         for (size_t i = 0; i < w.n_chosen; i++) {
                 const struct edge *e = w.chosen[i];
                 const double *progress = e->pair->ways[e->way].progress;
