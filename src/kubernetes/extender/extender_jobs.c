@@ -97,11 +97,6 @@ const char *jobs_gpu(const struct jobs *j)
         return j->has_model ? j->model.gpu : j->n ? j->list[0].measured.gpu : "";
 }
 
-size_t jobs_count(const struct jobs *j)
-{
-        return j->n;
-}
-
 /* ---- the folder ---- */
 
 /* Kubelet puts the files of a ConfigMap behind links whose names begin with a point. */

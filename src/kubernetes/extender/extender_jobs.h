@@ -24,7 +24,6 @@ void jobs_refresh(struct jobs *j);
 
 /* The card that the jobs were measured on; "": not known. */
 const char *jobs_gpu(const struct jobs *j);
-size_t jobs_count(const struct jobs *j);
 /* Returns the job's place, which holds until the next refresh, or -ENOENT. */
 int jobs_find(const struct jobs *j, const char *name);
 

@@ -8,6 +8,9 @@
 #include "base/cleanup.h"
 #include "base/macros.h"
 
+#define LOAD_FULL    1000u
+#define LOAD_PENDING 100u
+
 struct candidate {
         unsigned given; /* devices of this card that the pod gets */
         unsigned taken; /* devices of this card that pods have */
@@ -15,7 +18,10 @@ struct candidate {
         bool healthy;
 };
 
-uint64_t choose_load(const struct card *card, unsigned taken)
+/* The load of a card in thousandths of its memory: what its programs may allocate, one card's
+ * memory for each program that waits, and LOAD_PENDING for each device that is given out and has no
+ * program yet. taken: how many of the card's devices are given out. */
+static uint64_t load_of(const struct card *card, unsigned taken)
 {
         const uint64_t total = MAX(card->total, UINT64_C(1));
         const uint64_t parts = MIN(card->committed, UINT64_MAX / LOAD_FULL) * LOAD_FULL / total;
@@ -51,9 +57,8 @@ static int best_card(const struct cards *cards, enum place place, const struct c
         for (unsigned i = 0; i < cards->n; i++) {
                 if (of[i].next >= n || card_of[of[i].next] != (int)i)
                         continue;
-                if (best < 0 ||
-                    is_better(place, &of[i], choose_load(&cards->list[i], of[i].taken), &of[best],
-                              choose_load(&cards->list[best], of[best].taken)))
+                if (best < 0 || is_better(place, &of[i], load_of(&cards->list[i], of[i].taken),
+                                          &of[best], load_of(&cards->list[best], of[best].taken)))
                         best = (int)i;
         }
         return best;

@@ -14,10 +14,3 @@ enum place {
  * size if fewer are available. */
 size_t choose_devices(const struct cards *cards, enum place place, char **available, size_t n,
                       char **must, size_t n_must, size_t size, const char **ret);
-
-/* The load of a card in thousandths of its memory: what its programs may allocate, one card's
- * memory for each program that waits, and LOAD_PENDING for each device that is given out and has no
- * program yet. taken: how many of the card's devices are given out. */
-#define LOAD_FULL    1000u
-#define LOAD_PENDING 100u
-uint64_t choose_load(const struct card *card, unsigned taken);

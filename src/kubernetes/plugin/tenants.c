@@ -70,11 +70,6 @@ const struct pod *tenants_find(const struct tenants *t, const char *uid)
         return found ? &found->pod : NULL;
 }
 
-size_t tenants_count(const struct tenants *t)
-{
-        return t->n;
-}
-
 void tenants_begin(struct tenants *t)
 {
         for (size_t i = 0; i < t->n; i++)

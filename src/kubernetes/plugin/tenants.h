@@ -26,7 +26,6 @@ bool tenants_put(struct tenants *t, const struct pod *pod);
 void tenants_remove(struct tenants *t, const char *uid);
 /* Returns the pod; NULL: it is none of ours. Valid until a pod is put or removed. */
 const struct pod *tenants_find(const struct tenants *t, const char *uid);
-size_t tenants_count(const struct tenants *t);
 
 /* Names the daemon that answers now, and the memory of the node's smallest card. A new instance is
  * told everything again. */

@@ -18,8 +18,6 @@ struct patch {
         bool failed;
 };
 
-#define PATCH_NAME_MAX 80
-
 /* 0 or -ENOMEM. */
 int patch_open(struct patch *p);
 void patch_close(struct patch *p);

@@ -30,7 +30,8 @@ static const json_t *annotations_of(const json_t *pod)
         return json_object_get(json_object_get(pod, "metadata"), "annotations");
 }
 
-const char *words_annotation(const json_t *pod, const char *key)
+/* The pod's annotation; NULL: there is none. */
+static const char *annotation_of(const json_t *pod, const char *key)
 {
         return json_string_value(json_object_get(annotations_of(pod), key));
 }
@@ -161,7 +162,7 @@ static void read_environment(struct container *c, struct patch *p)
 static struct container *find_meant(const json_t *pod, struct container *containers, size_t n,
                                     struct patch *p)
 {
-        const char *name = words_annotation(pod, FRACTION_NAME);
+        const char *name = annotation_of(pod, FRACTION_NAME);
         struct container *c;
 
         if (!name) {
@@ -208,7 +209,7 @@ static void read_memory(const char *text, struct container *c, struct words *w, 
 
 static void read_gpus(const json_t *pod, struct container *containers, size_t n, struct patch *p)
 {
-        const char *text = words_annotation(pod, FRACTION_GPUS);
+        const char *text = annotation_of(pod, FRACTION_GPUS);
         uint64_t gpus = 1;
 
         if (text && (quantity_count(text, &gpus) < 0 || gpus > 1000)) {
@@ -224,7 +225,7 @@ static void say_what_stays(const json_t *pod, struct patch *p)
 {
         const char *scheduler =
                 json_string_value(json_object_get(json_object_get(pod, "spec"), "schedulerName"));
-        const char *mps = words_annotation(pod, "mps");
+        const char *mps = annotation_of(pod, "mps");
 
         if (scheduler && strcmp(scheduler, "kai-scheduler") == 0)
                 patch_say(p, "the pod keeps spec.schedulerName \"kai-scheduler\": without that "
@@ -237,8 +238,8 @@ static void say_what_stays(const json_t *pod, struct patch *p)
 void words_read(const json_t *pod, struct container *containers, size_t n, struct words *ret,
                 struct patch *p)
 {
-        const char *fraction = words_annotation(pod, FRACTION);
-        const char *memory = words_annotation(pod, MEMORY);
+        const char *fraction = annotation_of(pod, FRACTION);
+        const char *memory = annotation_of(pod, MEMORY);
         struct container *meant;
 
         *ret = (struct words){0};
@@ -364,11 +365,11 @@ void words_annotate(const json_t *pod, const struct container *containers, size_
         char text[32];
         bool made = false;
 
-        if (!words_annotation(pod, CAP) && has_cap(containers, n, p)) {
+        if (!annotation_of(pod, CAP) && has_cap(containers, n, p)) {
                 (void)snprintf(text, sizeof(text), "%" PRIu64 "Mi", add_up(containers, n, true));
                 annotate(pod, CAP, text, &made, p);
         }
-        if (words_annotation(pod, MINIMUM) || words_annotation(pod, REQUEST))
+        if (annotation_of(pod, MINIMUM) || annotation_of(pod, REQUEST))
                 return;
         if (words->fraction) {
                 /* It is a part of what all minima may have, so that pods that fill a card for KAI

@@ -45,9 +45,6 @@ void words_read(const json_t *pod, struct container *containers, size_t n, struc
 void words_annotate(const json_t *pod, const struct container *containers, size_t n,
                     const struct words *words, struct patch *p);
 
-/* The pod's annotation; NULL: there is none. */
-const char *words_annotation(const json_t *pod, const char *key);
-
 /* Whether a resource or annotation is a word of other systems that sublet does not read. */
 bool words_are_foreign(const char *key);
 /* Warns of each foreign annotation of a pod that gets no GPU: sublet ignores it. resource: what the

@@ -87,4 +87,3 @@ void pairs_print_steadiness(FILE *out, const struct pairs_job *jobs, size_t n_jo
 
 /* `sublet bench pairs`: argv[0] is "pairs". */
 int pairs_main(int argc, char **argv);
-void pairs_print_help(void);

@@ -327,8 +327,3 @@ int pairs_main(int argc, char **argv)
         launch_clear(&q.launch);
         return r;
 }
-
-void pairs_print_help(void)
-{
-        cli_print_help(&pairs_command);
-}
