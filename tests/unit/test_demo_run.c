@@ -98,7 +98,7 @@ int ask_daemon(const char *dir, enum paths_kind kind, json_t *order, json_t **re
         return 0;
 }
 
-int demo_moved(const struct demo_stage *s, uint64_t *ret_to_card, uint64_t *ret_to_host)
+int demo_moved(const char *session, uint64_t *ret_to_card, uint64_t *ret_to_host)
 {
         *ret_to_card = now.in;
         *ret_to_host = now.out;

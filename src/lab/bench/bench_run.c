@@ -282,18 +282,10 @@ static int run_programs(struct watch *w)
         return r;
 }
 
-/* The simulated driver counts all bytes that cross the bus; a GPU's driver does not tell. */
-static int driver_count(const struct bench_run *run, uint64_t *ret_in, uint64_t *ret_out)
-{
-        struct demo_stage card = {.simulated = run->stage->simulated};
-
-        (void)snprintf(card.session, sizeof(card.session), "%.31s", run->stage->session);
-        return demo_moved(&card, ret_in, ret_out);
-}
-
 int bench_run(struct bench_run *run)
 {
         struct watch w = {.run = run};
+        const char *session = run->stage->session;
         uint64_t in = 0, out = 0, in_after, out_after;
         int r;
 
@@ -305,9 +297,10 @@ int bench_run(struct bench_run *run)
         if (r == CLI_OK && run->shared)
                 r = start_daemon(&w);
         if (r == CLI_OK) {
-                (void)driver_count(run, &in, &out); /* fails before the first run: nothing moved */
+                /* Fails before the first run: nothing moved. */
+                (void)demo_moved(session, &in, &out);
                 r = run_programs(&w);
-                if (driver_count(run, &in_after, &out_after) == 0) {
+                if (demo_moved(session, &in_after, &out_after) == 0) {
                         run->moved_in = in_after - in;
                         run->moved_out = out_after - out;
                 }

@@ -37,8 +37,8 @@ uint64_t demo_nvml_used(struct demo_nvml *nvml);
 void demo_nvml_close(struct demo_nvml *nvml);
 
 /* Reads from the simulated driver's counters how many bytes were copied to and from the card since
- * the session began. 0 or -errno. */
-int demo_moved(const struct demo_stage *stage, uint64_t *ret_to_card, uint64_t *ret_to_host);
+ * the session began. A GPU's driver does not tell. 0; -ENOENT: session is ""; another -errno. */
+int demo_moved(const char *session, uint64_t *ret_to_card, uint64_t *ret_to_host);
 
 /* ---- one row ---- */
 

@@ -51,17 +51,16 @@ void demo_nvml_close(struct demo_nvml *nvml)
         free(nvml);
 }
 
-int demo_moved(const struct demo_stage *stage, uint64_t *ret_to_card, uint64_t *ret_to_host)
+int demo_moved(const char *session, uint64_t *ret_to_card, uint64_t *ret_to_host)
 {
         char path[PATH_MAX], command[PATH_MAX + 64];
         json_t *stat, *device, *in, *out;
         FILE *pipe;
         int r = -EBADMSG;
 
-        if (!stage->simulated || parts_find(PART_SIMULATOR_STAT, path) < 0)
+        if (!session[0] || parts_find(PART_SIMULATOR_STAT, path) < 0)
                 return -ENOENT;
-        (void)snprintf(command, sizeof(command), "exec '%s' --json --session %s", path,
-                       stage->session);
+        (void)snprintf(command, sizeof(command), "exec '%s' --json --session %s", path, session);
         pipe = popen(command, "re");
         if (!pipe)
                 return -errno;

@@ -174,7 +174,7 @@ static void count_moved(struct watch *w)
         uint64_t in, out;
 
         w->counted_ns = clock_now_ns();
-        if (demo_moved(w->stage, &in, &out) < 0)
+        if (demo_moved(w->stage->session, &in, &out) < 0)
                 return;
         w->result->to_card = in - w->in_before;
         w->result->to_host = out - w->out_before;
@@ -305,7 +305,7 @@ int demo_run(const struct demo_stage *stage, const struct demo_row *row, struct 
         if (r == CLI_OK) {
                 /* If no program has used the card yet, there are no counters, and nothing was
                  * copied. */
-                if (demo_moved(stage, &w.in_before, &w.out_before) < 0)
+                if (demo_moved(stage->session, &w.in_before, &w.out_before) < 0)
                         w.in_before = w.out_before = 0;
                 demo_screen_begin(&w.screen, row);
                 r = run_jobs(&w);
