@@ -8,7 +8,7 @@
 #include "base/macros.h"
 #include "base/text.h"
 
-static const char *base_name(const char *path)
+const char *name_of_path(const char *path)
 {
         const char *slash = strrchr(path, '/');
 
@@ -30,7 +30,7 @@ static const char *python_script(const char *word, const char *end)
                 const char *letter = word + 1;
 
                 if (word[0] != '-')
-                        return base_name(word);
+                        return name_of_path(word);
                 if (strcmp(word, "--check-hash-based-pycs") == 0) {
                         word = next(word, end);
                 } else if (word[1] != '-') {
@@ -65,7 +65,7 @@ static const char *shell_script(const char *word, const char *end)
                 const size_t n = strlen(word);
 
                 if (word[0] != '-' && word[0] != '+')
-                        return base_name(word);
+                        return name_of_path(word);
                 if (word[1] == '-') {
                         if (strcmp(word, "--rcfile") == 0 || strcmp(word, "--init-file") == 0)
                                 word = next(word, end);
@@ -89,13 +89,13 @@ void name_choose(const char *line, size_t length, const char *notebook, const ch
         while (length > 0 && line[length - 1] != '\0')
                 length--;
         if (length > 0 && line[0])
-                name = base_name(line);
+                name = name_of_path(line);
         if (strncmp(name, "python", 6) == 0 && length > 0)
                 script = python_script(line, line + length);
         else if (is_shell(name) && length > 0)
                 script = shell_script(line, line + length);
         if (script && notebook && *notebook && strncmp(script, "ipykernel", 9) == 0)
-                script = base_name(notebook);
+                script = name_of_path(notebook);
         (void)text_copy(ret, n, script && *script ? script : name);
 }
 

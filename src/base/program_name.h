@@ -5,6 +5,9 @@
 
 #define NAME_LINE_MAX 4096 /* bytes of a command line that are read; the script comes early */
 
+/* Returns the last part of a path; the whole path if it ends with '/'. */
+const char *name_of_path(const char *path);
+
 /* Chooses a name from a command line as in /proc: `length` bytes, with a NUL after each word. The
  * name is that of the file, for Python that of the script or module, for a shell that of its
  * script, for a Jupyter kernel that of the notebook. Without one of these it is `fallback`. It is

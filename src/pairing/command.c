@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/program_name.h"
 #include "base/standard.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -86,13 +87,6 @@ static int read_jobs(struct command_input *in, char **paths, size_t n)
 
 /* ---- names ---- */
 
-static const char *base_name(const char *path)
-{
-        const char *slash = strrchr(path, '/');
-
-        return slash && slash[1] ? slash + 1 : path;
-}
-
 /* True if another file has a job of the same name, and `of` returns the same for both paths. of
  * NULL: names alone count. A file that is given twice is one job. */
 static bool is_ambiguous(const struct command_input *in, char **paths, size_t i,
@@ -122,8 +116,8 @@ static int tell_apart(struct command_input *in, char **paths)
                 (void)strcpy(names[i], name);
                 if (!is_ambiguous(in, paths, i, NULL))
                         continue;
-                if (!is_ambiguous(in, paths, i, base_name))
-                        file = base_name(file);
+                if (!is_ambiguous(in, paths, i, name_of_path))
+                        file = name_of_path(file);
                 /* Long names and long paths mostly differ at their ends. */
                 if (strlen(file) > JOB_NAME_MAX / 2)
                         file += strlen(file) - JOB_NAME_MAX / 2;

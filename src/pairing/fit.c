@@ -263,10 +263,8 @@ static int train(struct fit *f, const struct candidate *c, unsigned i, unsigned 
         if (rows.rows < 2 || (check && checked.rows == 0))
                 return 0;
         r = trees_train(&rows, check ? &checked : NULL, &o, ret, why);
-        if (r < 0) {
-                (void)snprintf(f->error, MODEL_ERROR_MAX, "%s", why);
-                return r;
-        }
+        if (r < 0)
+                return model_fail(f->error, r, "%s", why);
         return 1;
 }
 
@@ -281,10 +279,8 @@ static int predict(struct fit *f, struct trees *trees, const struct candidate *c
 
         rows.rows = choose(f, choice, i, j, c->target, f->check_x, f->check_y);
         r = trees_predict(trees, &rows, f->options->threads, f->out, why);
-        if (r < 0) {
-                (void)snprintf(f->error, MODEL_ERROR_MAX, "%s", why);
-                return r;
-        }
+        if (r < 0)
+                return model_fail(f->error, r, "%s", why);
         for (size_t row = 0; row < f->n; row++)
                 if (is_chosen(f, row, choice, i, j))
                         ret_predicted[row] = model_from_target(

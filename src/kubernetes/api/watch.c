@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,16 +58,21 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *userdata)
 }
 
 /* Lists again after a while that grows. */
-static void fail_watch(struct watch *w, const char *problem)
+static void __attribute__((format(printf, 2, 3)))
+fail_watch(struct watch *w, const char *format, ...)
 {
-        char shown[WEB_ERROR_MAX];
+        char problem[sizeof(w->problem)], shown[WEB_ERROR_MAX];
         uint64_t wait_ms;
+        va_list args;
 
+        va_start(args, format);
+        (void)vsnprintf(problem, sizeof(problem), format, args);
+        va_end(args);
         w->back_off_ms = MIN(MAX(w->back_off_ms * 2, BACK_OFF_MS), BACK_OFF_MAX);
         /* Up to a quarter longer, so that the programs of all nodes do not ask at once. */
         wait_ms = w->back_off_ms + (uint64_t)random() % (w->back_off_ms / 4);
         if (strcmp(w->problem, problem) != 0) {
-                (void)snprintf(w->problem, sizeof(w->problem), "%s", problem);
+                (void)strcpy(w->problem, problem);
                 log_warning("cannot read %s from %s: %s; trying again", w->what->name,
                             web_server_of(w->web)->url, text_copy(shown, sizeof(shown), problem));
         }
@@ -77,19 +83,15 @@ static void fail_watch(struct watch *w, const char *problem)
 
 static void fail_status(struct watch *w, unsigned status, const char *error)
 {
-        char problem[WEB_ERROR_MAX];
-
         if (status == 401)
-                (void)snprintf(problem, sizeof(problem), "401, the token in %.180s is not accepted",
-                               web_server_of(w->web)->token_file);
+                fail_watch(w, "401, the token in %.180s is not accepted",
+                           web_server_of(w->web)->token_file);
         else if (status == 403)
-                (void)snprintf(problem, sizeof(problem),
-                               "403, the service account may not list and watch %s", w->what->kind);
+                fail_watch(w, "403, the service account may not list and watch %s", w->what->kind);
         else if (status)
-                (void)snprintf(problem, sizeof(problem), "it answers %u", status);
+                fail_watch(w, "it answers %u", status);
         else
-                (void)snprintf(problem, sizeof(problem), "%s", error);
-        fail_watch(w, problem);
+                fail_watch(w, "%s", error);
 }
 
 /* ---- what comes ---- */
@@ -161,7 +163,7 @@ static void ask(struct watch *w, const char *path, unsigned timeout_s, enum sift
         sift_begin(w->sift, where);
         if (web_get(w->web, path, timeout_s, take, ended, w, &w->request, error) < 0) {
                 w->request = NULL;
-                fail_watch(w, error);
+                fail_watch(w, "%s", error);
         }
 }
 
@@ -226,11 +228,7 @@ static void on_page_end(unsigned status, const char *error, void *userdata)
         page = sift_rest(w->sift);
         items = json_object_get(page, "items");
         if (!json_is_array(items) && !json_is_null(items)) {
-                char problem[WEB_ERROR_MAX];
-
-                (void)snprintf(problem, sizeof(problem), "its answer is no list of %s",
-                               w->what->kind);
-                fail_watch(w, problem);
+                fail_watch(w, "its answer is no list of %s", w->what->kind);
                 return;
         }
         take_version(w, page);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,10 +178,17 @@ static int on_again(sd_event_source *source, uint64_t usec, void *userdata)
         return 0;
 }
 
-static void fail_tenants(struct tenants *t, const char *problem)
+static void __attribute__((format(printf, 2, 3)))
+fail_tenants(struct tenants *t, const char *format, ...)
 {
+        char problem[sizeof(t->problem)];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(problem, sizeof(problem), format, args);
+        va_end(args);
         if (strcmp(problem, t->problem) != 0) {
-                (void)snprintf(t->problem, sizeof(t->problem), "%s", problem);
+                (void)strcpy(t->problem, problem);
                 log_warning("the daemon is not told of this node's pods: %s; trying again each "
                             "30 s",
                             problem);
@@ -224,17 +232,16 @@ static void succeed(struct tenants *t)
  * configuration. The whole file stays, and counts once that is mended. */
 static void give_up(struct tenants *t, const char *reason)
 {
-        char problem[sizeof(t->problem)], shown[161];
+        char shown[161];
         char *whole;
         unsigned minima;
 
-        (void)snprintf(problem, sizeof(problem), "it refuses %s/" PATHS_CONFIG "/" NAME ": %s",
-                       t->dir, text_copy(shown, sizeof(shown), reason));
         whole = classes_text(t->sent, t->n_sent, t->card_bytes, 0, t->left, &minima);
         if (whole)
                 (void)write_file(t, whole);
         free(whole);
-        fail_tenants(t, problem);
+        fail_tenants(t, "it refuses %s/" PATHS_CONFIG "/" NAME ": %s", t->dir,
+                     text_copy(shown, sizeof(shown), reason));
         t->refused = true;
 }
 
@@ -242,12 +249,10 @@ static void on_reloaded(int r, json_t *answer, void *userdata)
 {
         struct tenants *t = userdata;
         const char *error = json_string_value(json_object_get(answer, "error"));
-        char problem[160];
 
         t->order = NULL;
         if (r < 0) {
-                (void)snprintf(problem, sizeof(problem), "reload: %s", strerror(-r));
-                fail_tenants(t, problem);
+                fail_tenants(t, "reload: %s", strerror(-r));
         } else if (!error) {
                 succeed(t);
         } else if (t->minima == 0) {
@@ -262,7 +267,6 @@ static void on_reloaded(int r, json_t *answer, void *userdata)
 
 static void attempt(struct tenants *t)
 {
-        char problem[320];
         int r;
 
         free(t->sending);
@@ -270,17 +274,13 @@ static void attempt(struct tenants *t)
                 classes_text(t->sent, t->n_sent, t->card_bytes, t->without, t->left, &t->minima);
         r = t->sending ? write_file(t, t->sending) : -ENOMEM;
         if (r < 0) {
-                (void)snprintf(problem, sizeof(problem), "%s/" PATHS_CONFIG "/" NAME ": %s", t->dir,
-                               strerror(-r));
-                fail_tenants(t, problem);
+                fail_tenants(t, "%s/" PATHS_CONFIG "/" NAME ": %s", t->dir, strerror(-r));
                 return;
         }
         r = order_give(t->loop, t->dir, json_pack("{s:s}", "order", "reload"), on_reloaded, t,
                        &t->order);
-        if (r < 0) {
-                (void)snprintf(problem, sizeof(problem), "reload: %s", strerror(-r));
-                fail_tenants(t, problem);
-        }
+        if (r < 0)
+                fail_tenants(t, "reload: %s", strerror(-r));
 }
 
 void tenants_tell(struct tenants *t)
