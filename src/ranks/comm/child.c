@@ -1,5 +1,4 @@
 /* child.c: owns how communicators are made of another one's ranks. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,73 +159,52 @@ static ncclResult_t make_child(struct comm *c, const struct comm_child *child, s
 
 /* ---- several at once ---- */
 
-/* The children of one communicator, which are made in the order of the calls. */
-struct row {
-        pthread_t thread;
-        struct comm *parent;
-        const struct comm_child *children;
-        unsigned n; /* children, those of other parents included */
+struct children {
+        const struct comm_child *asked;
         struct comm **made;
-        ncclResult_t result;
+        unsigned n;
 };
 
-static void *make_row(void *argument)
+/* Makes the children of one communicator in the order of the calls. what: the struct children of
+ * all communicators. */
+static ncclResult_t make_row(struct comm *parent, const void *what)
 {
-        struct row *row = argument;
+        const struct children *all = what;
+        ncclResult_t result = ncclSuccess;
 
-        for (unsigned i = 0; i < row->n && row->result == ncclSuccess; i++) {
-                const struct comm_child *child = &row->children[i];
-
-                if (child->parent != row->parent)
-                        continue;
-                row->result = make_child(row->parent, child, &row->made[i]);
-        }
-        return NULL;
+        for (unsigned i = 0; i < all->n && result == ncclSuccess; i++)
+                if (all->asked[i].parent == parent)
+                        result = make_child(parent, &all->asked[i], &all->made[i]);
+        return result;
 }
 
 /* Finds the parents, each of which gets a thread: they may be ranks of one communicator. */
-static unsigned find_rows(const struct comm_child *children, unsigned n, struct comm **made,
-                          struct row *rows)
+static unsigned find_rows(const struct children *all, struct comm_task *rows)
 {
         unsigned found = 0;
 
-        for (unsigned i = 0; i < n; i++) {
+        for (unsigned i = 0; i < all->n; i++) {
+                struct comm *parent = all->asked[i].parent;
                 unsigned k = 0;
 
-                while (k < found && rows[k].parent != children[i].parent)
+                while (k < found && rows[k].comm != parent)
                         k++;
                 if (k == found)
-                        rows[found++] = (struct row){.parent = children[i].parent,
-                                                     .children = children,
-                                                     .n = n,
-                                                     .made = made};
+                        rows[found++] =
+                                (struct comm_task){.comm = parent, .run = make_row, .what = all};
         }
         return found;
 }
 
 ncclResult_t comm_make_children(const struct comm_child *children, unsigned n, struct comm **ret)
 {
-        struct row rows[MEET_RANKS_MAX];
-        const unsigned found = find_rows(children, n, ret, rows);
-        ncclResult_t result = ncclSuccess;
-        unsigned started = 1;
+        const struct children all = {children, ret, n};
+        struct comm_task rows[MEET_RANKS_MAX];
+        ncclResult_t result;
 
         for (unsigned i = 0; i < n; i++)
                 ret[i] = NULL;
-        while (started < found &&
-               pthread_create(&rows[started].thread, NULL, make_row, &rows[started]) == 0)
-                started++;
-        if (started == found)
-                (void)make_row(&rows[0]);
-        else
-                result = comm_fail(ncclSystemError, "cannot start a thread for each communicator");
-        for (unsigned i = 1; i < started; i++) {
-                if (result != ncclSuccess)
-                        comm_stop(rows[i].parent); /* it would wait for the others */
-                (void)pthread_join(rows[i].thread, NULL);
-        }
-        for (unsigned i = 0; i < found && result == ncclSuccess; i++)
-                result = rows[i].result;
+        result = comm_run_tasks(rows, find_rows(&all, rows));
         for (unsigned i = 0; i < n && result != ncclSuccess; i++)
                 if (ret[i]) {
                         comm_drop(ret[i]);

@@ -1,6 +1,7 @@
 /* comm_state.h: a communicator, for the files of this room. */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "ranks/comm/comm.h"
@@ -46,6 +47,17 @@ struct comm {
         struct comm *next;
 };
 
+/* One of several makings at once. */
+struct comm_task {
+        struct comm *comm; /* comm_stop(comm) ends the task */
+        ncclResult_t (*run)(struct comm *c, const void *what);
+        const void *what;
+        ncclResult_t result;
+        pthread_t thread;
+};
+
+/* Runs all tasks, all but the first in threads of their own. Returns the first error. */
+ncclResult_t comm_run_tasks(struct comm_task *tasks, unsigned n);
 /* Ends the making of this communicator, or of one that is made of it. */
 void comm_stop(struct comm *c);
 /* Ends the thread that makes this communicator, if there is one, and waits for it. */

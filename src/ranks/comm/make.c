@@ -288,14 +288,10 @@ static ncclResult_t make_shared(struct comm *c, ncclConfig_t *config, bool must_
 
 /* ---- several at once ---- */
 
-struct making {
-        const struct comm_plan *plan;
-        struct comm *comm;
-        ncclResult_t result;
-};
-
-static ncclResult_t make_here(struct comm *c, const struct comm_plan *plan)
+/* what: a struct comm_plan. */
+static ncclResult_t make_here(struct comm *c, const void *what)
 {
+        const struct comm_plan *plan = what;
         ncclResult_t result = ncclSuccess;
         bool pushed = false;
         CUresult e = comm_enter(c, &pushed);
@@ -315,14 +311,6 @@ static ncclResult_t make_here(struct comm *c, const struct comm_plan *plan)
                 comm_free_events(c);
         comm_leave(pushed);
         return result;
-}
-
-static void *make_one(void *argument)
-{
-        struct making *m = argument;
-
-        m->result = make_here(m->comm, m->plan);
-        return NULL;
 }
 
 static void *make_later(void *argument)
@@ -358,26 +346,32 @@ static ncclResult_t start_making(struct comm *c, const struct comm_plan *plan)
         return comm_fail(ncclSystemError, "cannot start a thread for a communicator");
 }
 
-/* Makes all communicators, all but the first in threads of their own. */
-static ncclResult_t make_all(struct making *m, unsigned n)
+static void *run_task(void *argument)
 {
-        pthread_t threads[MEET_RANKS_MAX];
+        struct comm_task *t = argument;
+
+        t->result = t->run(t->comm, t->what);
+        return NULL;
+}
+
+ncclResult_t comm_run_tasks(struct comm_task *t, unsigned n)
+{
         ncclResult_t result = ncclSuccess;
         unsigned started = 1;
 
-        while (started < n && pthread_create(&threads[started], NULL, make_one, &m[started]) == 0)
+        while (started < n && pthread_create(&t[started].thread, NULL, run_task, &t[started]) == 0)
                 started++;
         if (started == n)
-                (void)make_one(&m[0]);
+                (void)run_task(&t[0]);
         else
                 result = comm_fail(ncclSystemError, "cannot start a thread for each communicator");
         for (unsigned i = 1; i < started; i++) {
                 if (result != ncclSuccess)
-                        comm_stop(m[i].comm); /* it would wait for the others */
-                (void)pthread_join(threads[i], NULL);
+                        comm_stop(t[i].comm); /* it would wait for the others */
+                (void)pthread_join(t[i].thread, NULL);
         }
         for (unsigned i = 0; i < n && result == ncclSuccess; i++)
-                result = m[i].result;
+                result = t[i].result;
         return result;
 }
 
@@ -398,28 +392,28 @@ static struct comm *begin(const struct comm_plan *plan)
 
 ncclResult_t comm_make(const struct comm_plan *plans, unsigned n, struct comm **ret)
 {
-        struct making m[MEET_RANKS_MAX] = {0};
+        struct comm_task tasks[MEET_RANKS_MAX];
         ncclResult_t result = ncclSuccess;
 
         if (n > MEET_RANKS_MAX)
                 return comm_fail(ncclInvalidUsage, "at most %d communicators at once",
                                  MEET_RANKS_MAX);
         for (unsigned i = 0; i < n; i++) {
-                m[i].plan = &plans[i];
-                m[i].comm = begin(&plans[i]);
-                if (!m[i].comm)
+                tasks[i] = (struct comm_task){
+                        .comm = begin(&plans[i]), .run = make_here, .what = &plans[i]};
+                if (!tasks[i].comm)
                         result = comm_fail(ncclSystemError, "no memory");
         }
         /* NCCL's rule: all communicators of a group block, or none of them does. */
         for (unsigned i = 0; i < n && plans[0].must_not_block && result == ncclSuccess; i++)
-                result = start_making(m[i].comm, &plans[i]);
+                result = start_making(tasks[i].comm, &plans[i]);
         if (result == ncclSuccess && !plans[0].must_not_block)
-                result = make_all(m, n);
+                result = comm_run_tasks(tasks, n);
         for (unsigned i = 0; i < n; i++) {
                 if (result == ncclSuccess)
-                        ret[i] = m[i].comm;
-                else if (m[i].comm)
-                        comm_drop(m[i].comm);
+                        ret[i] = tasks[i].comm;
+                else if (tasks[i].comm)
+                        comm_drop(tasks[i].comm);
         }
         return result;
 }

@@ -464,17 +464,13 @@ static ncclResult_t refuse(const char *function)
                          function);
 }
 
-#define FIRST(first, ...) first
-#define ONLY(...)         FIRST(__VA_ARGS__, 0)
 #define NCCL_OURS(name, params, args)
-#define NCCL_REFUSE(name, params, args)                                          \
-        ENTRY(name, params)                                                      \
-        {                                                                        \
-                const ncclComm_t real_ = REAL_OF(ONLY args);                     \
-                                                                                 \
-                return real_ ? real_nccl()->name PASS_REAL args : refuse(#name); \
+#define NCCL_REFUSE(name, params, args)                               \
+        ENTRY(name, params)                                           \
+        {                                                             \
+                comm = REAL_OF(comm);                                 \
+                return comm ? real_nccl()->name args : refuse(#name); \
         }
-#define PASS_REAL(first, ...)               (real_ __VA_OPT__(, ) __VA_ARGS__)
 #define NCCL(name, params, args, behaviour) NCCL_##behaviour(name, params, args)
 #include "ranks/real/nccl_api.def"
 
@@ -619,35 +615,6 @@ ENTRY(ncclScatter, (const void *from, void *to, size_t count, ncclDataType_t typ
 
         return real ? real_nccl()->ncclScatter(from, to, count, type, root, real, stream)
                     : exchange(comm, from, true, to, false, root, count, type, stream);
-}
-
-/* One-sided operations need NCCL's windows. */
-ENTRY(ncclPutSignal,
-      (const void *from, size_t count, ncclDataType_t type, int peer, ncclWindow_t window,
-       size_t offset, int signal, int context, unsigned flags, ncclComm_t comm, CUstream stream))
-{
-        const ncclComm_t real = REAL_OF(comm);
-
-        return real ? real_nccl()->ncclPutSignal(from, count, type, peer, window, offset, signal,
-                                                 context, flags, real, stream)
-                    : refuse("ncclPutSignal");
-}
-
-ENTRY(ncclSignal,
-      (int peer, int signal, int context, unsigned flags, ncclComm_t comm, CUstream stream))
-{
-        const ncclComm_t real = REAL_OF(comm);
-
-        return real ? real_nccl()->ncclSignal(peer, signal, context, flags, real, stream)
-                    : refuse("ncclSignal");
-}
-
-ENTRY(ncclWaitSignal, (int n, ncclWaitSignalDesc_t *signals, ncclComm_t comm, CUstream stream))
-{
-        const ncclComm_t real = REAL_OF(comm);
-
-        return real ? real_nccl()->ncclWaitSignal(n, signals, real, stream)
-                    : refuse("ncclWaitSignal");
 }
 
 /* ---- groups ---- */

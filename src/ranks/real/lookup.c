@@ -38,7 +38,7 @@ void real_table_open(struct real_table *t)
 
         if (likely(atomic_load_explicit(&t->state, memory_order_acquire)))
                 return;
-        library = dlopen(t->soname, RTLD_NOW | RTLD_LOCAL);
+        library = dlopen(t->choose ? t->choose() : t->soname, RTLD_NOW | RTLD_LOCAL);
         if (library)
                 found = calloc(t->n, sizeof(*found));
         looking = true;

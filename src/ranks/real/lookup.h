@@ -7,6 +7,7 @@
 
 struct real_table {
         const char *soname;
+        const char *(*choose)(void); /* returns the soname; NULL: it is known */
         unsigned n;
         const char *const *names;
         /* n functions in the order of the names. A name that the library lacks keeps its value. */

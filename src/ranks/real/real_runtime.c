@@ -4,27 +4,6 @@
 #include <dlfcn.h>
 
 #include "base/macros.h"
-#include "ranks/real/lookup.h"
-
-#define NOT_SUPPORTED 801 /* cudaErrorNotSupported */
-
-#define RT(name, params, args, how)      \
-        static int missing_##name params \
-        {                                \
-                return NOT_SUPPORTED;    \
-        }
-#include "ranks/real/runtime_api.def"
-
-static struct real_runtime runtime = {
-#define RT(name, params, args, how) .name = missing_##name,
-#include "ranks/real/runtime_api.def"
-};
-
-static const char *const names[] = {
-#define RT(name, params, args, how) #name,
-#include "ranks/real/runtime_api.def"
-};
-_Static_assert(sizeof(runtime) == sizeof(names), "one function for each name");
 
 /* Returns the newest of these that the program has loaded. */
 static const char *loaded(void)
@@ -38,16 +17,7 @@ static const char *loaded(void)
         return sonames[0];
 }
 
-const struct real_runtime *real_runtime(void)
-{
-        static struct real_table table = {
-                .n = ARRAY_SIZE(names),
-                .names = names,
-                .functions = (void **)&runtime,
-        };
-
-        if (!table.soname)
-                table.soname = loaded();
-        real_table_open(&table);
-        return &runtime;
-}
+#define TABLE   real_runtime
+#define LIST    "ranks/real/runtime_api.def"
+#define LIBRARY choose = loaded
+#include "ranks/real/real_table.h"

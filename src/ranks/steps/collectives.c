@@ -20,30 +20,33 @@ struct run {
         const struct ring *r;
         const struct steps_call *c;
         CUstream stream;
+        bool scatters;      /* STEPS_REDUCE_SCATTER: each rank gets a block of the result */
         unsigned size;      /* bytes of an element */
         uint64_t per_piece; /* elements of c->count */
         uint64_t pieces;
         CUresult error;
 };
 
-static void begin(struct run *run, const struct ring *r, const struct steps_call *c,
-                  uint64_t part_bytes, CUstream stream)
+static uint64_t part_bytes(const struct ring *r)
 {
+        return r->bytes / RING_PARTS;
+}
+
+static void begin(struct run *run, const struct ring *r, const struct steps_call *c,
+                  CUstream stream)
+{
+        const bool scatters = c->kind == STEPS_REDUCE_SCATTER;
         const unsigned size = reduce_bytes(c->op.type);
-        uint64_t most = part_bytes / size;
+        uint64_t most = part_bytes(r) / (scatters ? (unsigned)r->n : 1u) / size;
 
         most = most > PIECE_ALIGN ? most / PIECE_ALIGN * PIECE_ALIGN : MAX(most, 1u);
         *run = (struct run){.r = r,
                             .c = c,
                             .stream = stream,
+                            .scatters = scatters,
                             .size = size,
                             .per_piece = most,
                             .pieces = (c->count + most - 1) / most};
-}
-
-static uint64_t part_bytes(const struct ring *r)
-{
-        return r->bytes / RING_PARTS;
 }
 
 static CUdeviceptr part_of(const struct ring *r, int rank, unsigned part)
@@ -156,33 +159,6 @@ static void all_reduce_leader(struct run *run)
         wait_for_rest(run, RING_READ, RING_ALL);
 }
 
-static void all_reduce_fill(struct run *run, uint64_t piece)
-{
-        const unsigned part = piece % RING_PARTS;
-
-        contribute(run, part_of(run->r, run->r->rank, part),
-                   run->c->from + piece_offset(run, piece), piece_count(run, piece));
-        set(run, RING_FILLED, part, LEADER);
-}
-
-/* The next piece is filled before the result of this one is awaited, so that the leader finds it
- * when it has reduced this one. */
-static void all_reduce_others(struct run *run)
-{
-        if (run->pieces > 0)
-                all_reduce_fill(run, 0);
-        for (uint64_t i = 0; i < run->pieces; i++) {
-                const unsigned part = i % RING_PARTS;
-
-                if (i + 1 < run->pieces)
-                        all_reduce_fill(run, i + 1);
-                wait(run, RING_RESULT, part, LEADER);
-                copy(run, run->c->to + piece_offset(run, i), part_of(run->r, LEADER, part),
-                     piece_count(run, i) * run->size);
-                set(run, RING_READ, part, LEADER);
-        }
-}
-
 static void reduce_scatter_leader(struct run *run)
 {
         const struct ring *r = run->r;
@@ -203,29 +179,38 @@ static void reduce_scatter_leader(struct run *run)
         wait_for_rest(run, RING_READ, RING_ALL);
 }
 
-static void reduce_scatter_fill(struct run *run, uint64_t piece)
+/* Fills this rank's part of a piece for the leader, which reduces or reduces and scatters. */
+static void fill(struct run *run, uint64_t piece)
 {
         const unsigned part = piece % RING_PARTS;
+        const CUdeviceptr ring = part_of(run->r, run->r->rank, part);
 
-        contribute_blocks(run, part_of(run->r, run->r->rank, part), piece);
+        if (run->scatters)
+                contribute_blocks(run, ring, piece);
+        else
+                contribute(run, ring, run->c->from + piece_offset(run, piece),
+                           piece_count(run, piece));
         set(run, RING_FILLED, part, LEADER);
 }
 
-static void reduce_scatter_others(struct run *run)
+/* The next piece is filled before the result of this one is awaited, so that the leader finds it
+ * when it has reduced this one. */
+static void follow_leader(struct run *run)
 {
         const struct ring *r = run->r;
 
         if (run->pieces > 0)
-                reduce_scatter_fill(run, 0);
+                fill(run, 0);
         for (uint64_t i = 0; i < run->pieces; i++) {
                 const unsigned part = i % RING_PARTS;
                 const uint64_t bytes = piece_count(run, i) * run->size;
 
                 if (i + 1 < run->pieces)
-                        reduce_scatter_fill(run, i + 1);
+                        fill(run, i + 1);
                 wait(run, RING_RESULT, part, LEADER);
                 copy(run, run->c->to + piece_offset(run, i),
-                     part_of(r, LEADER, part) + (uint64_t)r->rank * bytes, bytes);
+                     part_of(r, LEADER, part) + (run->scatters ? (uint64_t)r->rank * bytes : 0),
+                     bytes);
                 set(run, RING_READ, part, LEADER);
         }
 }
@@ -338,21 +323,22 @@ CUresult steps_prepare(const struct steps_call *c)
 
 CUresult steps_collective(const struct ring *r, const struct steps_call *c, CUstream stream)
 {
-        const bool blocks = c->kind == STEPS_REDUCE_SCATTER, leads = r->rank == LEADER;
         struct run run;
 
-        begin(&run, r, c, part_bytes(r) / (blocks ? (unsigned)r->n : 1u), stream);
+        begin(&run, r, c, stream);
         if (r->n == 1)
                 alone(&run);
-        else if (c->kind == STEPS_ALL_REDUCE)
-                (leads ? all_reduce_leader : all_reduce_others)(&run);
-        else if (c->kind == STEPS_REDUCE_SCATTER)
-                (leads ? reduce_scatter_leader : reduce_scatter_others)(&run);
         else if (c->kind == STEPS_ALL_GATHER)
                 all_gather(&run);
         else if (c->kind == STEPS_BROADCAST)
                 broadcast(&run);
-        else
+        else if (c->kind == STEPS_REDUCE)
                 reduce_to_root(&run);
+        else if (r->rank != LEADER)
+                follow_leader(&run);
+        else if (run.scatters)
+                reduce_scatter_leader(&run);
+        else
+                all_reduce_leader(&run);
         return run.error;
 }
