@@ -101,7 +101,8 @@ CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes,
         return range_map(device, start, bytes, origin, ret_range);
 }
 
-void memory_range_free(struct range *range)
+/* Frees a range and its addresses. Needs the space lock. */
+static void memory_range_free(struct range *range)
 {
         uint64_t start = range->span.start;
 

@@ -51,8 +51,6 @@ void block_allow(struct range *range, unsigned own, uint32_t devices);
 CUresult memory_range_new(unsigned device, uint64_t bytes, struct range **ret_range);
 CUresult memory_range_at(unsigned device, uint64_t start, uint64_t bytes,
                          enum physical_origin origin, struct range **ret_range);
-/* Frees a range and its addresses. Needs the space lock. */
-void memory_range_free(struct range *range);
 
 /* Allocates less than the card's granularity, packed with other small allocations of the context.
  * Sets b's range and span. On success returns with the space lock held. */

@@ -56,7 +56,8 @@ static struct ordered {
         struct point freed;
 } * ordered; /* memory that is freed, and for whose free no call has waited */
 
-bool memory_is_freed(CUdeviceptr ptr)
+/* True if memory_free_ordered() has freed it. Needs sim.lock. */
+static bool memory_is_freed(CUdeviceptr ptr)
 {
         const struct ordered *o = ordered;
 

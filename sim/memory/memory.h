@@ -17,8 +17,6 @@ CUresult memory_free(CUdeviceptr ptr);
 /* Frees memory of cuMemAlloc once a call has waited for what the stream has to do now. Needs
  * sim.lock. */
 CUresult memory_free_ordered(CUdeviceptr ptr, CUcontext owner, CUstream stream);
-/* True if memory_free_ordered() has freed it. Needs sim.lock. */
-bool memory_is_freed(CUdeviceptr ptr);
 /* As frees_synced(), for memory of cuMemAlloc. Needs sim.lock. */
 void memory_synced(CUcontext c, const struct point *p);
 /* Frees all allocations of the context. Needs sim.lock. */

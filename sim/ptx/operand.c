@@ -20,7 +20,8 @@ static const struct {
 #include "sim/ptx/specials.def"
 };
 
-int special_named(const char *text, uint32_t length)
+/* -ENOENT: no such special register. */
+static int special_named(const char *text, uint32_t length)
 {
         for (size_t i = 0; i < ARRAY_SIZE(special); i++)
                 if (strlen(special[i].name) == length && memcmp(special[i].name, text, length) == 0)

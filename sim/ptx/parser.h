@@ -164,7 +164,6 @@ int operand_destination(struct parser *p, const struct operand *o, enum ptx_type
 /* Parses a constant expression: numbers with signs, + and -. */
 int number_parse(struct parser *p, enum token_kind *ret_kind, uint64_t *ret_value);
 int insn_emit(struct parser *p, enum ptx_op op, struct ptx_insn **ret_insn);
-int special_named(const char *text, uint32_t length); /* -ENOENT: no such special register */
 
 /* ---- decode*.c ---- */
 /* Decodes the instruction whose parts and operands have been parsed. */

@@ -334,12 +334,12 @@ CUresult stream_submit_free(CUstream s, struct work *w, bool wait)
                 return r;
         }
         r = stream_submit_locked(s, w, NULL, 0, &p);
-        return r == CUDA_SUCCESS && wait ? point_wait_locked(s->context, p) : r;
+        return r == CUDA_SUCCESS && wait ? point_wait(s->context, p) : r;
 }
 
 /* ---- waiting ---- */
 
-CUresult point_wait_locked(CUcontext c, struct point p)
+CUresult point_wait(CUcontext c, struct point p)
 {
         while (!point_reached(&p)) {
                 if (atomic_load(&sim.exiting))
@@ -347,16 +347,6 @@ CUresult point_wait_locked(CUcontext c, struct point p)
                 pthread_cond_wait(&stream_progress, &sim.lock);
         }
         return (CUresult)atomic_load(c->error);
-}
-
-CUresult point_wait(CUcontext c, struct point p)
-{
-        CUresult r;
-
-        pthread_mutex_lock(&sim.lock);
-        r = point_wait_locked(c, p);
-        pthread_mutex_unlock(&sim.lock);
-        return r;
 }
 
 /* Iterates over a context and its green contexts. */
@@ -381,7 +371,7 @@ CUresult context_wait_locked(CUcontext c)
                 for (CUstream s = o->streams; s; s = s->next_of_context)
                         all[n++] = (struct point){s, s->submitted};
         for (size_t i = 0; i < n; i++)
-                (void)point_wait_locked(c, all[i]);
+                (void)point_wait(c, all[i]);
         free(all);
         return (CUresult)atomic_load(c->error);
 }

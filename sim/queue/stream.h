@@ -48,9 +48,9 @@ CUresult stream_submit_free(CUstream s, struct work *w, bool wait);
 
 /* True once all work up to the point has ended. Needs sim.lock. */
 bool point_reached(const struct point *p);
-/* Waits for the point or the exit of the process. Returns an error if the context has failed. */
+/* Waits for the point or the exit of the process. Returns an error if the context has failed. Needs
+ * sim.lock. */
 CUresult point_wait(CUcontext c, struct point p);
-CUresult point_wait_locked(CUcontext c, struct point p);
 /* Waits for all work submitted so far on any stream of the context and of its green contexts. Only
  * cuCtxSynchronize() checks that no stream captures. */
 CUresult context_wait(CUcontext c);

@@ -64,10 +64,9 @@ int segment_open(const char *name, bool create, int *ret_fd);
 void segment_opened(int fd);
 int segment_map(int fd, struct session_segment **ret_segment);
 /* Marks the file as used by this process, until segment_leave() or segment_unuse(), its end or
- * exec(). Needs the lock of segment_open(), as does segment_in_use(). */
+ * exec(). Needs the lock of segment_open(). */
 int segment_use(int fd, void **ret_use);
 void segment_unuse(void *use);
-bool segment_in_use(int fd);
 /* Ends the use, and removes the file if nobody else uses it. */
 void segment_leave(const char *name, void *use);
 /* Removes the files of this user's sessions whose processes were all killed. */
@@ -80,9 +79,8 @@ void segment_unlock(struct session_segment *g);
  * -ENOTUNIQ: the list names a card twice. */
 int visible_cards(const struct session_segment *g, const char *folder, const char *list,
                   uint8_t ret_card[static SESSION_DEVICES]);
-/* Both functions need the lock. */
-uint64_t segment_used(struct session_segment *g, unsigned device);
-int segment_charge(struct session *s, unsigned device, uint64_t bytes); /* -ENOMEM */
+/* Needs segment_lock(). -ENOMEM: the card is full. */
+int segment_charge(struct session *s, unsigned device, uint64_t bytes);
 
 static inline bool slot_live(const struct session_slot *slot)
 {

@@ -152,7 +152,8 @@ void segment_unuse(void *use)
         (void)munmap(use, 1);
 }
 
-bool segment_in_use(int fd)
+/* Needs the lock of segment_open(). */
+static bool segment_in_use(int fd)
 {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 

@@ -159,7 +159,7 @@ void segment_unlock(struct session_segment *g)
         (void)pthread_mutex_unlock(&g->lock);
 }
 
-/* Needs the lock. */
+/* Needs segment_lock(). */
 static void slot_end(struct session_segment *g, struct session_slot *slot)
 {
         frames_slot_ends(g, slot);
@@ -505,7 +505,8 @@ struct session_use *session_own(struct session *s, unsigned device)
         return &s->own->device[s->card[device]];
 }
 
-uint64_t segment_used(struct session_segment *g, unsigned device)
+/* Needs segment_lock(). */
+static uint64_t segment_used(struct session_segment *g, unsigned device)
 {
         uint64_t sum = 0;
 

@@ -36,7 +36,8 @@ static struct {
 
 /* ---- tables ---- */
 
-size_t table_lower(const struct table *t, uint64_t address)
+/* Returns the index of the first span that ends after the address. */
+static size_t table_lower(const struct table *t, uint64_t address)
 {
         size_t low = 0, high = t->count;
 

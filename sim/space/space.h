@@ -64,8 +64,6 @@ struct table {
 
 /* Returns the element whose span holds the address; NULL: none. */
 void *table_find(const struct table *t, uint64_t address);
-/* Returns the index of the first span that ends after the address. */
-size_t table_lower(const struct table *t, uint64_t address);
 int table_insert(struct table *t, struct span *span);
 void table_remove(struct table *t, const struct span *span);
 

@@ -266,7 +266,7 @@ EXPORT CUresult cuEventSynchronize(CUevent event)
                 r = capture_unsafe_locked();
         if (r == CUDA_SUCCESS && !event->shared) {
                 p = event->point;
-                r = point_wait_locked(event->context, p);
+                r = point_wait(event->context, p);
         }
         pthread_mutex_unlock(&sim.lock);
         if (r == CUDA_SUCCESS && event->shared) {

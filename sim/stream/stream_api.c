@@ -71,7 +71,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
                 r = capture_unsafe_locked();
         all = (struct point){stream, stream->submitted};
         if (r == CUDA_SUCCESS)
-                r = point_wait_locked(stream->context, all);
+                r = point_wait(stream->context, all);
         pthread_mutex_unlock(&sim.lock);
         frees_synced(c, &all);
         return r;

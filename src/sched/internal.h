@@ -369,6 +369,17 @@ struct sched {
         for (uint32_t _left = (c)->gpus; _left && ((v) = (unsigned)__builtin_ctz(_left), 1); \
              _left &= _left - 1)
 
+/* True if the condition holds for a GPU that c uses. The condition may use v, the GPU's number. */
+#define ANY_GPU_OF(c, v, condition)                 \
+        ({                                          \
+                bool any_ = false;                  \
+                unsigned v;                         \
+                                                    \
+                FOR_EACH_GPU_OF (c, v)              \
+                        any_ = any_ || (condition); \
+                any_;                               \
+        })
+
 /* Iterates over every client of holder h. The caller declares c. */
 #define FOR_EACH_CLIENT_OF(h, c) for ((c) = (h)->first; (c); (c) = (c)->next)
 
@@ -457,13 +468,7 @@ static inline bool holder_comes_last(const struct sched *s, const struct holder 
 /* True if somebody waits on any GPU of h, as of the last event. */
 static inline bool holder_is_waited_for(const struct sched *s, const struct holder *h)
 {
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (s->gpu[gpu].wanted)
-                        return true;
-        }
-        return false;
+        return ANY_GPU_OF(h, gpu, s->gpu[gpu].wanted);
 }
 
 static inline uint64_t clamp_u64(uint64_t v, uint64_t low, uint64_t high)
@@ -596,7 +601,6 @@ bool account_resident(const struct client *c, const struct account *a);
 uint64_t account_missing(const struct client *c, const struct account *a);
 /* Returns the high-water mark of c's bytes, halved with each MARK_HALF_LIFE_NS of running. */
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
-uint64_t client_run_ns(const struct sched *s, const struct client *c);
 /* Returns the sum of of() over the clients of h that are not lost. */
 uint64_t ledger_sum(const struct holder *h, unsigned gpu, uint64_t (*of)(const struct account *));
 /* Returns the bytes that cannot be moved now, without those of h. Bytes of its lost clients count,
@@ -611,8 +615,9 @@ void ledger_begin_move(const struct sched *s, struct account *a);
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
                            uint64_t unevictable);
-/* Returns the sum of ledger_host_spill() over all GPUs. */
-uint64_t ledger_host_spilled(const struct sched *s);
+/* Returns the sum of ledger_host_spill() over all GPUs but this one; NO_GPU: over all. */
+#define NO_GPU UINT_MAX
+uint64_t ledger_host_spilled(const struct sched *s, unsigned beside);
 /* Returns the most bytes that may be spilled to the host. */
 uint64_t ledger_host_budget(const struct sched *s);
 bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client *c,

@@ -65,7 +65,7 @@ static const char *check_host(const struct sched *s)
 {
         if (s->config.mode == SCHED_MODE_OFF)
                 return NULL;
-        if (ledger_host_spilled(s) > ledger_host_budget(s) + s->host_over)
+        if (ledger_host_spilled(s, NO_GPU) > ledger_host_budget(s) + s->host_over)
                 return "invariant 0: more could be evicted than host memory takes";
         return NULL;
 }
@@ -110,13 +110,7 @@ static bool ready(const struct sched *s, const struct holder *h)
 
 static bool takes_turns(const struct sched *s, const struct holder *h)
 {
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (s->gpu[gpu].exclusive)
-                        return true;
-        }
-        return false;
+        return ANY_GPU_OF(h, gpu, s->gpu[gpu].exclusive);
 }
 
 static const char *check_holder(const struct sched *s, const struct holder *h)
@@ -160,17 +154,6 @@ static const char *check_client(const struct sched *s, const struct client *c)
         return NULL;
 }
 
-static bool lacks(const struct holder *h)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (ledger_lacks(h, gpu))
-                        return true;
-        }
-        return false;
-}
-
 /* True if o may keep its bytes although the head waits: o outranks the head, or o waits itself and
  * lacks bytes, perhaps on another GPU, whose head is checked in the same way. */
 static bool may_keep(const struct sched *s, const struct holder *o, const struct holder *head)
@@ -179,7 +162,8 @@ static bool may_keep(const struct sched *s, const struct holder *o, const struct
                 return true;
         if (!o->waiting || o->lease || o->stuck)
                 return false;
-        return takes_turns(s, o) || lacks(o); /* or only the lease */
+        return takes_turns(s, o) ||
+               ANY_GPU_OF(o, gpu, ledger_lacks(o, gpu)); /* or only the lease */
 }
 
 /* Checks that the head of a GPU's queue can hope: bytes are being returned, or a time is set at

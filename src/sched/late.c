@@ -17,17 +17,6 @@ static bool outstanding(const struct client *c, const struct account *a, const s
         return a->limit >= need || a->limit - a->usage.backed >= gpu_extent(g);
 }
 
-static bool contested(const struct sched *s, const struct holder *h)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (s->gpu[gpu].contested)
-                        return true;
-        }
-        return false;
-}
-
 /* True if c was asked to drain and has not drained yet, although somebody still needs that. Once
  * overdue, c stays so until it drains: otherwise it would bar others again as soon as one of them
  * runs. A frozen client need not answer. */
@@ -43,7 +32,7 @@ static void forget_old_revoke(const struct sched *s, struct client *c)
         struct holder *h = c->holder;
 
         if (c->revoke_due_ns && !c->draining && !c->overdue && s->now_ns >= c->revoke_due_ns &&
-            !contested(s, h) && !holder_is_waited_for(s, h)) {
+            !ANY_GPU_OF(h, gpu, s->gpu[gpu].contested) && !holder_is_waited_for(s, h)) {
                 c->revoke_due_ns = h->revoke_due_ns = h->retry_ns = 0;
                 h->drain_failures = 0;
         }

@@ -65,7 +65,7 @@ uint64_t account_missing(const struct client *c, const struct account *a)
         return sub_sat(MAX(account_need(c, a), MIN(a->reserve, a->commit)), a->limit);
 }
 
-uint64_t client_run_ns(const struct sched *s, const struct client *c)
+static uint64_t client_run_ns(const struct sched *s, const struct client *c)
 {
         return c->run_ns + (c->counted_run ? s->now_ns - c->clock_ns : 0);
 }
@@ -137,12 +137,12 @@ uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t 
         return sub_sat(add_sat(committed, gpu_extent(g)), room);
 }
 
-uint64_t ledger_host_spilled(const struct sched *s)
+uint64_t ledger_host_spilled(const struct sched *s, unsigned beside)
 {
         uint64_t sum = 0;
 
         for (unsigned i = 0; i < s->gpus; i++)
-                if (s->gpu[i].present)
+                if (i != beside && s->gpu[i].present)
                         sum += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
                                                  s->gpu[i].unevictable);
         return sum;
@@ -151,17 +151,6 @@ uint64_t ledger_host_spilled(const struct sched *s)
 uint64_t ledger_host_budget(const struct sched *s)
 {
         return sub_sat(s->config.host_budget_bytes, s->host_taken);
-}
-
-static uint64_t spill_elsewhere(const struct sched *s, unsigned gpu)
-{
-        uint64_t sum = 0;
-
-        for (unsigned i = 0; i < s->gpus; i++)
-                if (i != gpu && s->gpu[i].present)
-                        sum += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
-                                                 s->gpu[i].unevictable);
-        return sum;
 }
 
 /* Returns the unevictable bytes, plus those that clients wait for: a commit must not take their
@@ -253,7 +242,7 @@ bool ledger_commit_fits(const struct sched *s, unsigned gpu, const struct client
                     sub_sat(MAX(commit, a->commit_held), a->exported);
         spill = ledger_host_spill(s, g, committed, unevictable_promised(s, gpu));
         if (!PLANTED(HOST_ROOM_TWICE))
-                spill += spill ? spill_elsewhere(s, gpu) : 0;
+                spill += spill ? ledger_host_spilled(s, gpu) : 0;
         return spill <= ledger_host_budget(s) || spill == 0;
 }
 

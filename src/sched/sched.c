@@ -207,7 +207,7 @@ int sched_host_take(struct sched *s, uint64_t bytes, bool held, uint64_t now_ns,
 
 uint64_t sched_host_free(const struct sched *s)
 {
-        return sub_sat(ledger_host_budget(s), ledger_host_spilled(s));
+        return sub_sat(ledger_host_budget(s), ledger_host_spilled(s, NO_GPU));
 }
 
 /* ---- clients ---- */
@@ -356,13 +356,7 @@ static void take_over(struct sched *s, struct client *c, unsigned gpu, struct de
 
 static bool evicts(const struct client *c)
 {
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (c, gpu) {
-                if (c->accounts[gpu]->evicting)
-                        return true;
-        }
-        return false;
+        return ANY_GPU_OF(c, gpu, c->accounts[gpu]->evicting);
 }
 
 /* A client that returns running has its gate open already; the grant only numbers its lease. If it

@@ -434,9 +434,6 @@ struct sched_transitions {
 };
 void sched_transitions(const struct sched *s, struct sched_transitions *ret);
 
-/* Iterates over the clients: pass 0 first, then the previous result. Returns 0 at the end. */
-sched_client sched_next_client(const struct sched *s, sched_client after);
-
 const char *sched_state_name(enum sched_state state);              /* "idle", "waiting", ... */
 const char *sched_flag_name(unsigned number);                      /* of bit 1 << number */
 const char *sched_mode_name(enum sched_mode mode);                 /* "auto", "exclusive", "off" */

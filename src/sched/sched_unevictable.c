@@ -41,7 +41,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
                             uint64_t unevictable, uint64_t exported, uint64_t since_ns)
 {
         const struct gpu *g = &s->gpu[gpu];
-        uint64_t cap = sub_sat(gpu_usable(g), unevictable), spill = 0;
+        uint64_t cap = sub_sat(gpu_usable(g), unevictable), spill;
         const struct holder *h;
         bool early = false;
 
@@ -70,11 +70,7 @@ static enum verdict verdict(struct sched *s, unsigned gpu, const struct account 
                 return s->now_ns - since_ns >= s->config.grace_ns ? VERDICT_NEVER : VERDICT_LATER;
         if (unevictable <= gpu_unevictable_budget(s, g))
                 return VERDICT_FITS; /* the host budget allows for the full unevictable budget */
-        for (unsigned i = 0; i < s->gpus; i++) {
-                if (s->gpu[i].present)
-                        spill += ledger_host_spill(s, &s->gpu[i], s->gpu[i].committed,
-                                                   i == gpu ? unevictable : s->gpu[i].unevictable);
-        }
+        spill = ledger_host_spilled(s, gpu) + ledger_host_spill(s, g, g->committed, unevictable);
         return spill > ledger_host_budget(s) + s->host_over ? VERDICT_NEVER : VERDICT_FITS;
 }
 

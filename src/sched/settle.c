@@ -112,7 +112,7 @@ static void note_excess(struct sched *s)
                 g->over = sub_sat(g->charged, gpu_usable(g));
                 g->promise_over = sub_sat(g->commit_max + g->unevictable, gpu_usable(g));
         }
-        s->host_over = sub_sat(ledger_host_spilled(s), ledger_host_budget(s));
+        s->host_over = sub_sat(ledger_host_spilled(s, NO_GPU), ledger_host_budget(s));
 }
 
 /* ---- room to allocate ---- */
@@ -278,15 +278,7 @@ static bool lease_is_free(struct sched *s, struct holder *h)
 
 static bool outranked(const struct sched *s, const struct holder *h)
 {
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                const struct holder *head = s->gpu[gpu].head;
-
-                if (head && holder_outranks(head, h))
-                        return true;
-        }
-        return false;
+        return ANY_GPU_OF(h, gpu, s->gpu[gpu].head && holder_outranks(s->gpu[gpu].head, h));
 }
 
 /* Sets the room that each client of h needs for its turn, by its high-water mark. By its present
@@ -431,15 +423,9 @@ static bool is_resident(const struct client *c)
  * lease because the card has become exclusive, or because it came back running. */
 static bool may_take_part(const struct sched *s, const struct holder *h)
 {
-        unsigned gpu;
-
         if (h->awaited || (h->revoke_due_ns && s->now_ns >= h->revoke_due_ns))
                 return false;
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (s->gpu[gpu].exclusive && s->gpu[gpu].lease_others)
-                        return false;
-        }
-        return true;
+        return !ANY_GPU_OF(h, gpu, s->gpu[gpu].exclusive && s->gpu[gpu].lease_others);
 }
 
 /* Lets clients of h that have all they need take part in its lease. */

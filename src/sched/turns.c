@@ -127,17 +127,6 @@ struct entry turns_held(const struct sched *s, struct holder *h, const struct ho
         return e;
 }
 
-static bool has_handoff(const struct sched *s, const struct holder *h)
-{
-        unsigned gpu;
-
-        FOR_EACH_GPU_OF (h, gpu) {
-                if (gpu_hands_to(&s->gpu[gpu], h))
-                        return true;
-        }
-        return false;
-}
-
 struct entry turns_wanted(const struct sched *s, struct holder *h)
 {
         struct entry e;
@@ -154,7 +143,7 @@ struct entry turns_wanted(const struct sched *s, struct holder *h)
         longest = turns_quantum(s, h);
         turn_ns = add_sat(turns_next(s, h), habits_handoff_cost(s, h));
         e = place(s, h, &lag, longest, MIN(turn_ns, longest));
-        if (has_handoff(s, h) && !holder_comes_last(s, h))
+        if (ANY_GPU_OF(h, gpu, gpu_hands_to(&s->gpu[gpu], h)) && !holder_comes_last(s, h))
                 e.kind = WAIT_HANDOFF;
         return e;
 }

@@ -285,12 +285,3 @@ void sched_transitions(const struct sched *s, struct sched_transitions *ret)
 {
         *ret = s->transitions;
 }
-
-sched_client sched_next_client(const struct sched *s, sched_client after)
-{
-        for (unsigned i = after ? (uint32_t)after + 1 : 0; i < s->clients; i++) {
-                if (s->client[i].used)
-                        return client_id(s, &s->client[i]);
-        }
-        return 0;
-}
