@@ -32,19 +32,9 @@ void measure_other(struct measure_call *m, ...)
 
 void measure_kernel(struct measure_call *m, CUfunction func, unsigned int grid_x,
                     unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
-                    unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                    CUstream stream, void **params, void **extra)
+                    unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, ...)
 {
         NOTE("kernel", m, NUMBER(func), grid_x, grid_y, grid_z, block_x, block_y, block_z,
-             shared_bytes);
-}
-
-void measure_cooperative(struct measure_call *m, CUfunction func, unsigned int grid_x,
-                         unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
-                         unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                         CUstream stream, void **params)
-{
-        NOTE("cooperative", m, NUMBER(func), grid_x, grid_y, grid_z, block_x, block_y, block_z,
              shared_bytes);
 }
 
@@ -59,20 +49,7 @@ void measure_graph(struct measure_call *m, CUgraphExec exec, CUstream stream)
         NOTE("graph", m, NUMBER(exec));
 }
 
-void measure_instantiate(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
-                         unsigned long long flags)
-{
-        NOTE("instantiate", m, NUMBER(ret_exec), NUMBER(graph));
-}
-
-void measure_instantiate_params(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
-                                CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
-        NOTE("instantiate", m, NUMBER(ret_exec), NUMBER(graph));
-}
-
-void measure_instantiate_log(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
-                             CUgraphNode *error_node, char *log, size_t log_bytes)
+void measure_instantiate(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph, ...)
 {
         NOTE("instantiate", m, NUMBER(ret_exec), NUMBER(graph));
 }

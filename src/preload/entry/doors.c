@@ -61,12 +61,12 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
 #define MEASURE(symbol)                                                       \
         _Generic(real.symbol, TYPE_OF(cuLaunchKernel)                         \
                  : measure_kernel, TYPE_OF(cuLaunchCooperativeKernel)         \
-                 : measure_cooperative, TYPE_OF(cuLaunchKernelEx)             \
+                 : measure_kernel, TYPE_OF(cuLaunchKernelEx)                  \
                  : measure_launch, TYPE_OF(cuGraphLaunch)                     \
                  : measure_graph, TYPE_OF(cuGraphInstantiateWithFlags)        \
                  : measure_instantiate, TYPE_OF(cuGraphInstantiateWithParams) \
-                 : measure_instantiate_params, TYPE_OF(cuGraphInstantiate)    \
-                 : measure_instantiate_log, TYPE_OF(cuMemcpyHtoD_v2)          \
+                 : measure_instantiate, TYPE_OF(cuGraphInstantiate)           \
+                 : measure_instantiate, TYPE_OF(cuMemcpyHtoD_v2)              \
                  : measure_to_device, TYPE_OF(cuMemcpyHtoDAsync_v2)           \
                  : measure_to_device, TYPE_OF(cuMemcpyDtoH_v2)                \
                  : measure_to_host, TYPE_OF(cuMemcpyDtoHAsync_v2)             \

@@ -485,21 +485,11 @@ static void begin_kernel(struct measure_call *m, CUfunction func, const struct g
 
 void measure_kernel(struct measure_call *m, CUfunction func, unsigned int grid_x,
                     unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
-                    unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                    CUstream stream, void **params, void **extra)
+                    unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, ...)
 {
         begin_kernel(m, func,
                      &(struct geometry){
                              {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes});
-}
-
-void measure_cooperative(struct measure_call *m, CUfunction func, unsigned int grid_x,
-                         unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
-                         unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                         CUstream stream, void **params)
-{
-        measure_kernel(m, func, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
-                       stream, params, NULL);
 }
 
 void measure_launch(struct measure_call *m, const CUlaunchConfig *c, CUfunction func, void **params,
@@ -509,8 +499,7 @@ void measure_launch(struct measure_call *m, const CUlaunchConfig *c, CUfunction 
                 measure_other(m);
         else
                 measure_kernel(m, func, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX,
-                               c->blockDimY, c->blockDimZ, c->sharedMemBytes, c->hStream, params,
-                               extra);
+                               c->blockDimY, c->blockDimZ, c->sharedMemBytes);
 }
 
 void measure_graph(struct measure_call *m, CUgraphExec exec, CUstream stream)
@@ -551,24 +540,11 @@ void measure_other(struct measure_call *m, ...)
         lock_release(&lock);
 }
 
-void measure_instantiate(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
-                         unsigned long long flags)
+void measure_instantiate(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph, ...)
 {
         measure_other(m);
         m->ret_exec = ret_exec;
         m->graph = graph;
-}
-
-void measure_instantiate_params(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
-                                CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
-        measure_instantiate(m, ret_exec, graph, 0);
-}
-
-void measure_instantiate_log(struct measure_call *m, CUgraphExec *ret_exec, CUgraph graph,
-                             CUgraphNode *error_node, char *log, size_t log_bytes)
-{
-        measure_instantiate(m, ret_exec, graph, 0);
 }
 
 /* ---- copies ---- */

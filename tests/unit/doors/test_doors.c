@@ -314,7 +314,7 @@ static void a_measured_call_tells_its_arguments_and_its_result(void **state)
         (void)OURS(cuLaunchKernel_ptsz)(f, 7, 6, 5, 4, 3, 2, 1, NULL, NULL, NULL);
         expect_measured("kernel", CU_STREAM_PER_THREAD, 0x1000, 7);
         (void)OURS(cuLaunchCooperativeKernel)(f, 7, 6, 5, 4, 3, 2, 1, s, NULL);
-        expect_measured("cooperative", s, 0x1000, 7);
+        expect_measured("kernel", s, 0x1000, 7);
         (void)OURS(cuLaunchKernelEx)(&config, f, NULL, NULL);
         expect_measured("launch", s, (uintptr_t)&config, 0x1000);
         (void)OURS(cuGraphLaunch)((CUgraphExec)0x3000, s);
