@@ -4,9 +4,6 @@
 #include "preload/agent/agent_state.h"
 
 #include <errno.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/macros.h"
 #include "preload/stream/throttle.h"
@@ -20,6 +17,7 @@
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
 #include "preload/process/lock.h"
+#include "preload/process/nap.h"
 
 #define MOMENT_NS      NSEC_PER_MSEC
 #define STAND_AGAIN_NS NSEC_PER_SEC          /* between two tries to freeze in one drain */
@@ -35,7 +33,6 @@
  * and a last look, because this thread may have waited for a processor. */
 static bool has_work_in_flight(void) UNLOCKS(core_lock)
 {
-        const struct timespec nap = {.tv_nsec = MOMENT_NS / 16};
         const uint64_t until = clock_now_ns() + (agent.idle ? IDLE_MOMENT_NS : MOMENT_NS);
         struct quiesce_wait w = {0};
         bool busy = true, late = false;
@@ -51,7 +48,7 @@ static bool has_work_in_flight(void) UNLOCKS(core_lock)
                 busy = quiesce_poll(&w) != QUIESCE_DONE;
                 lock_release(&core_lock);
                 if (busy)
-                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                        (void)nap(MOMENT_NS / 16);
                 lock_acquire(&core_lock);
         }
         return busy || gate_anybody_inside();

@@ -8,9 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/freeze_known.h"
@@ -24,6 +21,7 @@
 #include "preload/freeze/mover.h"
 #include "preload/stream/quiesce.h"
 #include "preload/rm/rm.h"
+#include "preload/process/nap.h"
 #include "preload/process/require.h"
 #include "preload/process/trace.h"
 
@@ -382,8 +380,6 @@ bool freeze_confirm(void)
         CUresult r = CUDA_SUCCESS;
 
         for (unsigned i = 0; i < CANARY_TRIES && again && freeze.stands; i++) {
-                const struct timespec nap = {.tv_nsec = (long)(LET_PASS_NS << i)};
-
                 lock_release(&core_lock);
                 freeze_watch_begin(CANARY_NS << i, true);
                 r = canaries();
@@ -393,7 +389,7 @@ bool freeze_confirm(void)
                         again = true;
                 }
                 if (again)
-                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                        (void)nap(LET_PASS_NS << i);
                 lock_acquire(&core_lock);
                 if (again && freeze.stands) { /* the program was thawed, so freeze it again */
                         trace_event("freeze_late", 0, CANARY_NS << i);

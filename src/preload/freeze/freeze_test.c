@@ -4,13 +4,11 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
 #include "preload/driver/real.h"
+#include "preload/process/nap.h"
 #include "preload/rm/rm.h"
 
 #define TIMES    5u
@@ -84,13 +82,6 @@ static CUresult load(struct test *t)
         return real.cuMemHostGetDevicePointer_v2(&t->there, t->shared, 0);
 }
 
-static void nap(uint64_t ns)
-{
-        const struct timespec ts = {.tv_nsec = (long)ns};
-
-        (void)syscall(SYS_nanosleep, &ts, NULL);
-}
-
 /* True if the kernel counts on from `from` within this time. */
 static bool counts(struct test *t, uint32_t from, uint64_t most_ns)
 {
@@ -99,7 +90,7 @@ static bool counts(struct test *t, uint32_t from, uint64_t most_ns)
         while (atomic_load(&t->shared->count) == from) {
                 if (clock_now_ns() > until)
                         return false;
-                nap(NAP_NS);
+                (void)nap(NAP_NS);
         }
         return true;
 }
@@ -118,7 +109,7 @@ static enum freeze_result freeze_once(struct test *t, uint64_t *ret_wait, int *r
                 (void)rm_thaw();
                 return *ret_error < 0 ? FREEZE_TEST_REFUSED : FREEZE_TEST_NO_CHANNEL;
         }
-        nap(POST_NS);
+        (void)nap(POST_NS);
         count = atomic_load(&t->shared->count);
         stood = !counts(t, count, MAX(STAND_NS, 2 * *ret_wait));
         began = clock_now_ns();
@@ -168,7 +159,7 @@ static bool end(struct test *t)
         while (real.cuStreamQuery(t->stream) == CUDA_ERROR_NOT_READY) {
                 if (clock_now_ns() > until)
                         return false;
-                nap(NAP_NS);
+                (void)nap(NAP_NS);
         }
         t->launched = false;
         return true;

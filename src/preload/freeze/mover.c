@@ -4,13 +4,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/process/nap.h"
 #include "preload/state/core.h"
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
@@ -157,7 +155,6 @@ void mover_free(struct mover *m)
  * processes may keep the GPU busy. */
 static CUresult await(const struct mover *m, void (*told)(const char *call))
 {
-        const struct timespec nap = {.tv_nsec = NAP_NS};
         const uint64_t until = clock_now_ns() + COPY_MOST_NS;
         CUresult r;
 
@@ -166,7 +163,7 @@ static CUresult await(const struct mover *m, void (*told)(const char *call))
                 r = real.cuStreamQuery(m->stream);
                 if (r != CUDA_ERROR_NOT_READY || clock_now_ns() > until)
                         return r;
-                (void)syscall(SYS_nanosleep, &nap, NULL);
+                (void)nap(NAP_NS);
         }
 }
 

@@ -4,13 +4,12 @@
 #include "preload/move/extent.h"
 
 #include <errno.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "preload/process/nap.h"
 #include "preload/rm/freeze_watch.h"
 #include "preload/freeze/mover.h"
 #include "preload/move/trouble.h"
@@ -97,12 +96,10 @@ CUresult extent_release(const struct extent *e)
  * call again. */
 static bool is_tried_again(CUresult r, unsigned n)
 {
-        const struct timespec nap = {.tv_nsec = (long)(NSEC_PER_MSEC << n)};
-
         if (r == CUDA_SUCCESS || poison_sticks(r) || n >= TRIES_MAX)
                 return false;
         if (n > 1)
-                (void)syscall(SYS_nanosleep, &nap, NULL);
+                (void)nap(NSEC_PER_MSEC << n);
         return true;
 }
 

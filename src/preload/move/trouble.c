@@ -4,16 +4,13 @@
  * only after a test". */
 #include "preload/move/trouble.h"
 
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/driver/real.h"
 #include "preload/move/extent.h"
 #include "preload/move/swap_state.h"
+#include "preload/process/nap.h"
 #include "preload/state/core.h"
 #include "preload/state/poison.h"
 #include "preload/state/request.h"
@@ -77,15 +74,14 @@ void trouble_give_up(struct gpu *g, CUresult why)
 
 CUresult trouble_await(CUstream stream)
 {
-        const struct timespec nap = {.tv_nsec = NSEC_PER_MSEC};
         CUresult r = real.cuStreamSynchronize(stream);
 
         for (unsigned tries = 0; r != CUDA_SUCCESS && !poison_sticks(r) && tries < TRIES; tries++) {
                 if (tries > 0)
-                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                        (void)nap(NSEC_PER_MSEC);
                 do
                         r = real.cuStreamQuery(stream);
-                while (r == CUDA_ERROR_NOT_READY && syscall(SYS_nanosleep, &nap, NULL) == 0);
+                while (r == CUDA_ERROR_NOT_READY && nap(NSEC_PER_MSEC) == 0);
         }
         return r;
 }

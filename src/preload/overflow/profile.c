@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -20,6 +19,7 @@
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/process/mode.h"
+#include "preload/process/nap.h"
 #include "preload/overflow/overflow.h"
 #include "preload/overflow/profile_file.h"
 #include "preload/stream/quiesce.h"
@@ -359,12 +359,10 @@ static bool settle(void) UNLOCKS(core_lock)
 
         quiesce_begin(&w, false);
         while (quiesce_poll(&w) == QUIESCE_BUSY) {
-                const struct timespec nap = {.tv_nsec = (long)NAP_NS};
-
                 if (clock_now_ns() > until || core_passive())
                         return false;
                 lock_release(&core_lock);
-                (void)syscall(SYS_nanosleep, &nap, NULL);
+                (void)nap(NAP_NS);
                 lock_acquire(&core_lock);
         }
         return !quiesce_capturing();

@@ -12,13 +12,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
 #include "preload/process/lock.h"
+#include "preload/process/nap.h"
 #include "preload/driver/real.h"
 
 #define CALLS_MAX      64u /* 4,096 channels of one client */
@@ -149,7 +149,6 @@ static uint32_t control_all(bool disable, int *ret_error)
 
 static int set_frozen(bool disable)
 {
-        const struct timespec nap = {.tv_nsec = AGAIN_NS};
         uint32_t status;
         int r = 0;
 
@@ -164,7 +163,7 @@ static int set_frozen(bool disable)
                          * Unless that is undone, they stay disabled after the thaw. */
                         (void)control_all(false, &r);
                         lock_release(&ledger_lock);
-                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                        (void)nap(AGAIN_NS);
                         lock_acquire(&ledger_lock);
                         status = control_all(disable, &r);
                 }
@@ -184,12 +183,11 @@ int rm_freeze(void)
 
 int rm_thaw(void)
 {
-        const struct timespec nap = {.tv_nsec = THAW_AGAIN_NS};
         int r = set_frozen(false);
 
         /* A program that is not thawed is lost, so failures are retried. */
         for (unsigned i = 0; r < 0 && r != -EPROTO && i < THAW_AGAIN_MAX; i++) {
-                (void)syscall(SYS_nanosleep, &nap, NULL);
+                (void)nap(THAW_AGAIN_NS);
                 r = set_frozen(false);
         }
         return r;

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,6 +17,7 @@
 #include "preload/state/request.h"
 #include "preload/stream/interrupt.h"
 #include "preload/process/libc_compat.h"
+#include "preload/process/nap.h"
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 
@@ -139,9 +139,7 @@ static void gate_go_over_to_fences(void)
 
         atomic_fetch_or(&gate_bits, GATE_FENCE);
         for (uint64_t now; (now = clock_now_ns()) < until;)
-                (void)syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = (long)(until - now)},
-                              NULL); /* nanosleep() is a cancellation point: a cancelled thread
-                                        would end in it */
+                (void)nap(until - now);
         /* Cleared last: until then other threads that shut the gate see the failure and wait. */
         atomic_store(&gate_membarrier, false);
 }

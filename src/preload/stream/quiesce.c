@@ -16,6 +16,7 @@
 #include "preload/driver/real.h"
 #include "preload/state/request.h"
 #include "preload/process/lock.h"
+#include "preload/process/nap.h"
 
 #define RECORDS_NS NSEC_PER_SEC        /* how long to wait for a stream whose queue is full */
 #define TRIES      3u                  /* attempts at a question that the driver does not answer */
@@ -663,11 +664,9 @@ void quiesce_wait_all(void)
                 return;
         quiesce_begin(&w, false);
         for (unsigned polls = 0; quiesce_poll(&w) == QUIESCE_BUSY; polls++) {
-                const struct timespec nap = {.tv_nsec = (long)nap_ns};
-
                 lock_release(&core_lock);
                 if (nap_ns)
-                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                        (void)nap(nap_ns);
                 if (polls >= 20)
                         nap_ns = MIN(nap_ns * 2 + 10000, NSEC_PER_MSEC);
                 lock_acquire(&core_lock);

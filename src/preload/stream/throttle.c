@@ -4,13 +4,12 @@
  * Why: docs/decisions.md, "The throttle measures groups of submissions". */
 #include "preload/stream/throttle.h"
 
-#include <time.h>
-
 #include "base/clock.h"
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/stream/gate.h"
 #include "preload/process/lock.h"
+#include "preload/process/nap.h"
 #include "preload/stream/quiesce.h"
 #include "preload/driver/real.h"
 
@@ -330,7 +329,6 @@ static uint64_t patience_of(const struct stream_queue *q)
 
 void throttle_wait(CUstream stream)
 {
-        const struct timespec nap = {.tv_nsec = NAP_NS};
         CUstreamCaptureMode mode = core_relax();
         bool over = false;
 
@@ -358,7 +356,7 @@ void throttle_wait(CUstream stream)
                 }
                 lock_release(&throttle_lock);
                 if (!over)
-                        (void)syscall(SYS_nanosleep, &nap, NULL);
+                        (void)nap(NAP_NS);
         }
         core_unrelax(mode);
 }
