@@ -114,14 +114,25 @@ bool arena_host_has(uint64_t bytes)
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes;
 }
 
-/* True if the host has these bytes free, and half of its memory besides. What is pinned ahead may
- * never be needed, and an eviction of another program may need it meanwhile: two programs that had
- * pinned seven eighths of the host between them kept each other waiting. */
-static bool host_has_to_spare(uint64_t bytes)
+/* True if the daemon can lend these bytes, or the host has them free, and half of all its memory
+ * besides. What is pinned ahead may never be needed, and an eviction of another program may need it
+ * meanwhile: two programs that had pinned seven eighths of the host between them kept each other
+ * waiting. */
+static bool has_to_spare(uint64_t bytes, bool lent)
 {
         struct host_memory m;
+        uint64_t most;
 
+        if (lent)
+                return lent_left(&most) >= bytes + most / 2;
         return host_memory_read(&m) < 0 || host_memory_room(&m) >= bytes + m.total_bytes / 2;
+}
+
+static bool has(uint64_t bytes, bool lent)
+{
+        uint64_t most;
+
+        return lent ? lent_left(&most) >= bytes : arena_host_has(bytes);
 }
 
 /* Ends the share: the next maker has to read the host's free memory first. */
@@ -423,21 +434,6 @@ static bool is_making(struct arena *a)
         return makes;
 }
 
-/* True if the daemon can lend these bytes, and still has half of the most that it lends. */
-static bool lender_has_to_spare(uint64_t bytes)
-{
-        uint64_t most;
-
-        return lent_left(&most) >= bytes + most / 2;
-}
-
-static bool lender_has(uint64_t bytes)
-{
-        uint64_t most;
-
-        return lent_left(&most) >= bytes;
-}
-
 /* Returns the bytes of lent memory that makers make now, or are about to. */
 static uint64_t being_lent(struct arena *a)
 {
@@ -467,8 +463,8 @@ bool arena_add(struct arena *a, uint64_t missing)
         if (missing == 0 || atomic_load(&a->refused))
                 return false;
         if (lent_is_there())
-                return lender_has_to_spare(bytes) && borrow(a, bytes, 2) != LENT_NONE;
-        if (!host_has_to_spare(bytes))
+                return has_to_spare(bytes, true) && borrow(a, bytes, 2) != LENT_NONE;
+        if (!has_to_spare(bytes, false))
                 return false;
         if (!is_making(a))
                 begin_making(a, bytes, false, 2);
@@ -483,9 +479,7 @@ static uint64_t affordable(const struct arena *a, uint64_t missing, bool lent)
         const uint64_t expected = align_up(MAX(least, a->expected), ARENA_UNIT);
         const uint64_t all = align_up(MAX(least, a->expected + a->ahead), ARENA_UNIT);
 
-        if (lent)
-                return lender_has_to_spare(all) ? all : lender_has(expected) ? expected : least;
-        return host_has_to_spare(all) ? all : arena_host_has(expected) ? expected : least;
+        return has_to_spare(all, lent) ? all : has(expected, lent) ? expected : least;
 }
 
 /* Begins to make the missing bytes, or a part of them. -EAGAIN: the daemon has to lend them
