@@ -30,8 +30,10 @@ struct import {
         uint64_t bytes;
         CUdeviceptr mapping; /* address of all pieces; 0: none is mapped */
         uint64_t mapped, reserved;
-        CUmemGenericAllocationHandle *handles;
-        uint64_t *sizes;
+        struct piece {
+                CUmemGenericAllocationHandle handle;
+                uint64_t bytes;
+        } * piece;
         unsigned pieces, room;
         uint32_t access;   /* GPUs for which the memory is mapped, as bits 1 << ordinal */
         bool being_mapped; /* a thread maps the memory for more GPUs: do not unmap it */
@@ -153,9 +155,9 @@ static void unmap(const struct import *i)
 {
         uint64_t at = i->mapping;
 
-        for (unsigned n = 0; n < i->pieces; at += i->sizes[n++]) {
-                (void)real.cuMemUnmap(at, i->sizes[n]);
-                (void)real.cuMemRelease(i->handles[n]);
+        for (unsigned n = 0; n < i->pieces; at += i->piece[n++].bytes) {
+                (void)real.cuMemUnmap(at, i->piece[n].bytes);
+                (void)real.cuMemRelease(i->piece[n].handle);
         }
         if (i->mapping)
                 (void)real.cuMemAddressFree(i->mapping, i->reserved);
@@ -164,19 +166,14 @@ static void unmap(const struct import *i)
 static bool more_room(struct import *i, unsigned n)
 {
         unsigned room = MAX(i->room * 2, i->pieces + n);
-        CUmemGenericAllocationHandle *handles;
-        uint64_t *sizes;
+        struct piece *piece;
 
         if (i->pieces + n <= i->room)
                 return true;
-        handles = realloc(i->handles, room * sizeof(*handles));
-        if (handles)
-                i->handles = handles;
-        sizes = realloc(i->sizes, room * sizeof(*sizes));
-        if (sizes)
-                i->sizes = sizes;
-        if (!handles || !sizes)
+        piece = realloc(i->piece, room * sizeof(*piece));
+        if (!piece)
                 return false;
+        i->piece = piece;
         i->room = room;
         return true;
 }
@@ -198,8 +195,7 @@ static CUresult map_piece(struct import *i, int fd)
                 (void)real.cuMemRelease(handle);
                 return r;
         }
-        i->handles[i->pieces] = handle;
-        i->sizes[i->pieces++] = bytes;
+        i->piece[i->pieces++] = (struct piece){handle, bytes};
         i->mapped += bytes;
         return CUDA_SUCCESS;
 }
@@ -322,8 +318,7 @@ static void import_free(struct import *i)
         passed_close(&i->came);
         if (--l->imports == 0)
                 ipc_part(l);
-        free(i->handles);
-        free(i->sizes);
+        free(i->piece);
         free(i);
 }
 
