@@ -265,6 +265,14 @@ static inline uint64_t heap_missing(const struct heap *h)
         return h->allocated - h->resident;
 }
 
+static inline bool block_is_busy(const struct block *b)
+{
+        for (unsigned i = 0; i < b->extent_count; i++)
+                if (b->extents[i].busy)
+                        return true;
+        return false;
+}
+
 /* True if no thread works on the extent, so that it may be moved. */
 static inline bool extent_is_free(const struct extent *e)
 {

@@ -107,10 +107,8 @@ static bool is_tried_again(CUresult r, unsigned n)
  * repeated. */
 static void release_surely(const struct extent *e)
 {
-        CUresult r = extent_release(e);
-
-        for (unsigned n = 1; is_tried_again(r, n); n++)
-                r = extent_release(e);
+        for (unsigned n = 1; is_tried_again(extent_release(e), n); n++)
+                continue;
 }
 
 /* Create host memory on the GPU's NUMA node. If that fails, use any host memory: the node may be
@@ -185,10 +183,8 @@ static CUresult extent_unmap_at(const struct extent *e, CUdeviceptr at)
 /* Undo a mapping: while it is there, nothing else can be mapped at this address. */
 static void unmap_surely(const struct extent *e, CUdeviceptr at)
 {
-        CUresult r = extent_unmap_at(e, at);
-
-        for (unsigned n = 1; is_tried_again(r, n); n++)
-                r = extent_unmap_at(e, at);
+        for (unsigned n = 1; is_tried_again(extent_unmap_at(e, at), n); n++)
+                continue;
 }
 
 static CUresult extent_map_at(const struct gpu *g, const struct extent *e, CUdeviceptr at)
@@ -314,7 +310,8 @@ static CUresult extent_unplace(const struct gpu *g, const struct extent *e)
         return r;
 }
 
-CUresult extent_place(const struct gpu *g, const struct extent *e)
+/* Maps memory that exists already at all addresses of the extent, or at none if that fails. */
+static CUresult extent_place(const struct gpu *g, const struct extent *e)
 {
         const struct mapping *m;
         CUresult r = CUDA_SUCCESS;

@@ -43,8 +43,6 @@ CUresult extent_probe(const struct gpu *g, CUstream stream);
 unsigned extent_access(uint32_t gpus, CUmemAccessDesc ret[static GPUS_MAX]);
 /* Let exactly these other GPUs access an extent of the heap's own memory, which is on the card. */
 void extent_allow(struct extent *e, uint32_t peers);
-/* Map the extent's memory, which exists already, at all addresses of the extent. */
-CUresult extent_place(const struct gpu *g, const struct extent *e);
 /* Map the memory of a handle's extent again at all addresses where the program had it. If the
  * driver refuses, the GPU is given up. */
 void extent_place_back(const struct gpu *g, const struct extent *e);

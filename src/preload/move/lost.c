@@ -6,16 +6,6 @@
 #include "preload/move/swap.h"
 #include "preload/state/core.h"
 
-static bool block_is_busy(const struct block *b)
-{
-        if (b->held)
-                return true;
-        for (unsigned i = 0; i < b->extent_count; i++)
-                if (b->extents[i].busy)
-                        return true;
-        return false;
-}
-
 static bool give_back(struct gpu *g) UNLOCKS(core_lock)
 {
         struct block *b, **link = &g->lost;
@@ -28,7 +18,7 @@ static bool give_back(struct gpu *g) UNLOCKS(core_lock)
         }
         while (*link) {
                 b = *link;
-                if (block_is_busy(b)) {
+                if (b->held || block_is_busy(b)) {
                         link = &b->next_late; /* a copy in flight has not ended yet */
                         continue;
                 }

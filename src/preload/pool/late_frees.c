@@ -87,14 +87,6 @@ CUresult late_free(struct gpu *g, const struct heap_place *p, const struct pool_
         return CUDA_SUCCESS;
 }
 
-static bool block_is_busy(const struct block *b)
-{
-        for (unsigned i = 0; i < b->extent_count; i++)
-                if (b->extents[i].busy)
-                        return true;
-        return false;
-}
-
 static void reap_gpu(struct gpu *g) UNLOCKS(core_lock)
 {
         struct block **link = &g->late;

@@ -26,7 +26,7 @@ int pool_widen(struct pool *p, uint64_t bytes)
 {
         const struct heap *h = &p->gpu->heap;
         const bool first = !p->suballocator.chunks && bytes < POOL_FIRST / 2;
-        const uint64_t extent = first ? MIN(POOL_EXTENT, h->extent_bytes) : h->extent_bytes;
+        const uint64_t extent = first ? MIN(POOL_STEP, h->extent_bytes) : h->extent_bytes;
         const uint64_t space = first ? MIN(POOL_FIRST, MAX(p->gpu->total, bytes)) : p->gpu->total;
 
         return reserve(p, align_up(MAX(bytes, space), extent), extent) ? 0 : -1;

@@ -11,8 +11,6 @@
 #include "preload/pool/pool.h"
 #include "preload/process/lock.h"
 
-#define POOL_EXTENT (UINT64_C(32) << 20) /* the driver's pools grow in such steps */
-
 /* The memory that one stream has freed. */
 struct pool_free_list {
         struct pool_free_list *next;
