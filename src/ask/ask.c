@@ -17,7 +17,7 @@
 #include "base/orders.h"
 
 #define ANSWER_MAX (16u << 20)
-#define LATER_NS   (250 * (long)NSEC_PER_MSEC) /* between two attempts */
+#define LATER_NS   (250 * (long)NSEC_PER_MSEC) /* time between two attempts */
 
 static int connect_to(const char *dir, enum paths_kind kind, const char *name, bool wait,
                       int *ret_fd)

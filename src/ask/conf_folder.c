@@ -1,5 +1,5 @@
 /* conf_folder.c: owns how a file comes into the daemon's folder conf.d. Must never let the daemon
- * read a part of one, and never write through a link. */
+ * read a part of a file, and never write through a link. */
 #include "ask/conf_folder.h"
 
 #include <errno.h>
@@ -29,12 +29,12 @@ int folder_put(int folder, const char *fresh, const char *name, const char *text
         struct stat st;
         int r;
 
-        (void)unlinkat(folder, fresh, 0); /* of a program that was killed */
+        (void)unlinkat(folder, fresh, 0); /* a killed program has left it */
         fd = openat(folder, fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
                 return -errno;
         r = write_all(fd, text, n);
-        /* The file becomes the daemon's, who owns the folder and need not be root. */
+        /* The file must belong to the daemon's user, who owns the folder and need not be root. */
         if (r == 0 && (fstat(folder, &st) < 0 ||
                        (st.st_uid != geteuid() && fchown(fd, st.st_uid, (gid_t)-1) < 0) ||
                        renameat(folder, fresh, folder, name) < 0))

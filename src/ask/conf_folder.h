@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Replaces a file of the folder by this text of n bytes, at once. fresh: its name until it is
- * whole, with a dot in front, because the daemon reads no such files. 0 or -errno; then the file is
- * as it was. */
+/* Replaces a file of the folder by this text of n bytes, at once. fresh: the name of the new file
+ * until it is whole. It begins with a dot, because the daemon reads no such files. 0 or -errno;
+ * then the file is as it was. */
 int folder_put(int folder, const char *fresh, const char *name, const char *text, size_t n);

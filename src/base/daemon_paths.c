@@ -35,7 +35,7 @@ static const char *given(const char *text)
         return text && text[0] ? text : NULL;
 }
 
-/* printed: what snprintf() returned for a directory's name. */
+/* printed: the result of snprintf(), which wrote a directory's name. */
 static int check_dir(int printed, size_t n)
 {
         return printed >= PATHS_DIR_MAX ? -ENAMETOOLONG : check_printed(printed, n);

@@ -8,10 +8,10 @@
  *            of $XDG_RUNTIME_DIR/sublet, /run/user/UID/sublet and /tmp/sublet-UID. The first two
  *            count only if this user owns the directory above.
  *
- * A daemon may be started on demand in a PRIVATE directory, and in a NAMED one for which
- * paths_check_private() answers 0 or -ENOENT (`sublet run --sim` names one): never in a directory
- * that others can reach. Nothing here allocates or keeps state, and no glibc symbol past 2.17 is
- * used, because the preload library calls these functions. Thread-safe as far as getenv is. */
+ * A daemon may be started on demand in a PRIVATE directory, and in a NAMED one if
+ * paths_check_private() answers 0 or -ENOENT. It is never started in a directory that others can
+ * reach. Nothing here allocates or keeps state, and no glibc symbol past 2.17 is used, because the
+ * preload library calls these functions. Thread-safe as far as getenv is. */
 #pragma once
 
 #include <stdbool.h>
@@ -60,8 +60,9 @@ const char *paths_system_remedy(void);
 /* Returns this process's input, with SUBLET_DIR as the name. */
 struct paths_input paths_input_here(void);
 
-/* As paths_daemon_dir(), but from an explicit input; reads the file system, not the environment,
- * and asks no daemon: for PRIVATE it names the place where a daemon would be started. */
+/* Chooses as paths_daemon_dir() does, but from an explicit input. Reads the file system, but not
+ * the environment, and asks no daemon: for PRIVATE it names the place where a daemon would be
+ * started. */
 int paths_choose(const struct paths_input *in, char *ret, size_t n, enum paths_kind *ret_kind);
 
 /* The places of private directories, in the order in which they are looked at. */
@@ -71,8 +72,8 @@ enum paths_place { PATHS_AT_RUNTIME, PATHS_AT_LOGIN, PATHS_AT_TMP, PATHS_PLACES 
  * input has no such place; or -ENAMETOOLONG. */
 int paths_private_name(const struct paths_input *in, enum paths_place place, const char *suffix,
                        char *ret, size_t n);
-/* The same; returns -ENOENT also if the user does not own the directory above (/tmp is not
- * checked). The directory itself need not exist. */
+/* Does what paths_private_name() does, but returns -ENOENT also if the user does not own the
+ * directory above (/tmp is not checked). The directory itself need not exist. */
 int paths_private_at(const struct paths_input *in, enum paths_place place, const char *suffix,
                      char *ret, size_t n);
 
@@ -80,7 +81,7 @@ int paths_private_at(const struct paths_input *in, enum paths_place place, const
  * $XDG_RUNTIME_DIR/sublet-sim for "-sim", or /tmp/sublet-sim-UID. 0 or -ENAMETOOLONG. */
 int paths_private_dir(const struct paths_input *in, const char *suffix, char *ret, size_t n);
 
-/* As stat(2) with flags of fstatat(2); 0 or -errno. */
+/* Works as stat(2), with the flags of fstatat(2). 0 or -errno. */
 struct stat;
 int paths_stat(const char *path, int flags, struct stat *ret);
 

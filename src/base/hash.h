@@ -7,7 +7,8 @@
 
 #define HASH_BASIS UINT64_C(0xcbf29ce484222325)
 
-/* Returns the hash of the bytes that `hash` covers (HASH_BASIS: none), followed by these. */
+/* Returns the hash of the bytes that `hash` covers already (HASH_BASIS: none) and of these n
+ * bytes. */
 static inline uint64_t hash_add(uint64_t hash, const void *bytes, size_t n)
 {
         for (size_t i = 0; i < n; i++)

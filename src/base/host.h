@@ -13,7 +13,7 @@ struct host_memory {
                                      caches that the kernel can drop count as unused */
 };
 
-/* 0 or -errno. */
+/* Reads the figures. 0 or -errno. */
 int host_memory_read(struct host_memory *ret);
 
 /* Returns how much memory the daemon may promise to clients: at most half of the total, and not the

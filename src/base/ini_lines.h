@@ -7,13 +7,13 @@
 
 struct ini_lines {
         FILE *file;
-        int number;     /* of the line that was read last */
+        int number;     /* number of the line that was read last */
         bool too_long;  /* the line that was read last is too long; no more lines are read */
         bool has_key;   /* the section has had a key so far */
         bool continued; /* libinih adds the line to the value of the key before it */
 };
 
-/* The reader for ini_parse_stream(). lines: a struct ini_lines. */
+/* Reads a line; ini_parse_stream() calls it. lines: a struct ini_lines. */
 char *ini_lines_read(char *buf, int size, void *lines);
 /* Returns what is wrong with the value that libinih makes of the line; NULL: nothing. is_list: the
  * key's value may go on in more lines. */

@@ -66,7 +66,7 @@ static struct {
         struct stat file;
 } loaded_with;
 
-/* Bare system calls, because the C library may not be set up yet (cpus.c). */
+/* Makes a bare system call, because the C library may not be set up yet (cpus.c). */
 static bool look(int fd, struct stat *ret)
 {
         return syscall(SYS_fstat, fd, ret) == 0;

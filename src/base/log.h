@@ -11,8 +11,8 @@
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* tag: "subletd", "sublet" or "libsublet"; the string must never be freed. Reads SUBLET_LOG and
- * warns of an invalid level. */
+/* Sets the tag: "subletd", "sublet" or "libsublet"; the string must never be freed. Reads
+ * SUBLET_LOG and warns of an invalid level. */
 void log_open(const char *tag, enum log_level default_level);
 int log_enabled(enum log_level level);
 
@@ -33,7 +33,7 @@ void log_begin_lines(int (*before)(char *line, size_t n, enum log_kind kind));
  * without it, and a file of its own then gets the number of stderr. From this call on, lines are
  * written only to the present stderr, or to a later one that is certainly no file of data. */
 void log_guard_stderr(void);
-/* False: descriptor 2 is closed, or may be a file of the program's own. */
+/* Returns false if descriptor 2 is closed, or may be a file of the program's own. */
 bool log_has_stderr(void);
 
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -109,7 +109,7 @@ int options_set_word(const struct option_row *row, void *field, const char *valu
 /* A row, and where its fields are. */
 struct place {
         const struct option_row *row;     /* NULL: there are no more */
-        const struct option_row *instead; /* whose set() is called; NULL: the row's own */
+        const struct option_row *instead; /* the row whose set() is called; NULL: `row` */
         size_t at;
 };
 
@@ -150,7 +150,7 @@ static bool is_called(const struct option_row *row, const char *name, size_t n)
         return strlen(row->name) == n && strncmp(name, row->name, n) == 0;
 }
 
-/* name: n bytes without the dashes. */
+/* Finds the option of this name, which has n bytes without the dashes. */
 static struct place find(const struct options_table *t, const char *name, size_t n, bool letter)
 {
         struct place p = first(t->rows);
@@ -227,7 +227,8 @@ static int read_option(const struct options_table *t, void *options, char *argv[
         return OPTIONS_HELPED;
 }
 
-/* A lone dash, or one before a digit (a negative number), is no option. */
+/* True if the argument is no option. A lone dash is none, nor is a dash before a digit (a negative
+ * number). */
 static bool is_word(const char *arg)
 {
         return arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9');

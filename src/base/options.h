@@ -23,14 +23,15 @@ struct option_row {
         int (*set)(const struct option_row *row, void *field, const char *value);
         size_t at;           /* where the field is in the program's options */
         const char *initial; /* set before the command line is read; NULL: none */
-        const char *form;    /* "--NAME is FORM, not 'VALUE'"; NULL: set() says what is wrong */
-        unsigned parameter;  /* for set() */
+        const char *form;    /* FORM in the message "--NAME is FORM, not 'VALUE'"; NULL: set() says
+                                what is wrong */
+        unsigned parameter;  /* a number that set() uses */
         const char *const *words; /* for set(): the allowed values, up to a NULL */
         char letter;              /* the short form, such as 'f' of -f; 0: none */
         bool optional;            /* the value may be missing, and must follow '=' */
-        /* Only in the last row, which then has no name: a table whose rows follow. Their fields are
-         * in the struct at `at`. If this row has a set(), it is called instead of theirs, with the
-         * struct and their row. */
+        /* The last row, which has no name, may name a table here whose rows follow. Their fields
+         * are in the struct at `at`. If the last row has a set(), that is called instead of theirs,
+         * with the struct and their row. */
         const struct option_row *more;
 };
 
@@ -43,11 +44,12 @@ enum options_words {
 struct options_table {
         const char *program;
         const struct option_row *rows; /* end with a row that has neither a name nor more */
-        int width;                     /* of the column with the options in the help */
+        int width;                     /* columns of the help that the options take */
         void (*print_help)(const struct options_table *t);
         const char *command; /* "run" of "sublet run"; NULL: the program itself */
         enum options_words words;
-        /* Prints a sentence and returns the status; NULL: to stderr, after "PROGRAM: ". */
+        /* Prints a sentence and returns the status. NULL: the sentence goes to stderr, after
+         * "PROGRAM: ". */
         int (*fail)(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 };
 

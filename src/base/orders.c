@@ -1,5 +1,5 @@
-/* orders.c: owns the list of the orders for everybody. Must never contain one with which a user
- * could harm another. */
+/* orders.c: owns the list of the orders that every user may give. Must never contain one with which
+ * a user could harm another. */
 #include "base/orders.h"
 
 #include <stddef.h>

@@ -4,5 +4,5 @@
 
 #include <stdbool.h>
 
-/* name NULL: false. */
+/* True if every user may give the order. name NULL: false. */
 bool order_is_public(const char *name);

@@ -68,8 +68,8 @@ bool owner_text_requires(const char *text, size_t n)
         return yes;
 }
 
-/* Bare system calls, because the C library's are cancellation points, and the caller may hold a
- * lock. */
+/* Makes bare system calls: those of the C library are cancellation points, and the caller may hold
+ * a lock. */
 enum owner_says owner_requires(void)
 {
         const int fd = (int)syscall(SYS_openat, AT_FDCWD, OWNER_FILE,

@@ -20,7 +20,8 @@
 
 #define ROOT_MAX 32 /* "/proc/PID/root" */
 
-/* 0: a process listens at the socket. Without any_user, it must be this user's or root's. */
+/* Checks that a process listens at the socket of the folder. Without any_user, this user or root
+ * must run that process. 0 or -errno. */
 static int listens(const char *dir, uid_t uid, bool any_user)
 {
         _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -35,7 +36,7 @@ static int listens(const char *dir, uid_t uid, bool any_user)
         if (r < 0)
                 return r;
         if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
-                return errno == EAGAIN ? 0 : -errno; /* its queue is full, so it lives */
+                return errno == EAGAIN ? 0 : -errno; /* the queue is full, so the daemon lives */
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
                 return -errno;
         return any_user || peer.uid == uid || peer.uid == 0 ? 0 : -EPERM;
@@ -52,7 +53,7 @@ static int ask_place(const char *dir, uid_t uid)
 
 struct list {
         const struct paths_input *in;
-        struct private_place *places; /* has PLACES_MAX */
+        struct private_place *places; /* room for PLACES_MAX */
         unsigned n;
 };
 
@@ -64,15 +65,15 @@ static bool is_same(const char *a, const char *b)
                one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-/* Returns the new place; NULL: it is in the list, or the list is full. Two names may be one
- * folder. named: a program's SUBLET_DIR names it, so another user's daemon counts, too. */
+/* Returns the new place; NULL: the place is in the list already, or the list is full. Two names may
+ * be one folder. named: a program's SUBLET_DIR names it, so another user's daemon counts, too. */
 static struct private_place *add(struct list *l, const char *dir, bool named)
 {
         const uid_t uid = l->in->uid;
 
         for (unsigned i = 0; i < l->n; i++)
                 if (strcmp(l->places[i].dir, dir) == 0 || is_same(l->places[i].dir, dir)) {
-                        l->places[i].named |= named; /* by a program that joins no other daemon */
+                        l->places[i].named |= named; /* a program joins this daemon alone */
                         return NULL;
                 }
         if (l->n == PLACES_MAX)
@@ -99,7 +100,7 @@ struct said {
         bool under_sublet;          /* `sublet run` has started it, or an ancestor of it */
         char daemon[PATHS_DIR_MAX]; /* SUBLET_DIR: that daemon is for the programs that name it */
         char runtime[PATHS_DIR_MAX];
-        char session[64]; /* of the simulator: programs on two simulated cards share nothing */
+        char session[64]; /* the simulator's: programs on two simulated cards share nothing */
 };
 
 static void take_variable(const char *text, struct said *s)
@@ -114,7 +115,7 @@ static void take_variable(const char *text, struct said *s)
                 (void)snprintf(s->session, sizeof(s->session), "%s", text + 16);
 }
 
-/* A variable that is longer than the buffer is none of ours. */
+/* A variable that is longer than the buffer is passed over: it is none of ours. */
 static void read_environment(int proc, const char *pid, struct said *ret)
 {
         _cleanup_close_ int fd = -EBADF;
@@ -177,7 +178,7 @@ static void add_elsewhere(struct list *l, const char *root, const struct said *s
 
         (void)snprintf(path, sizeof(path), "%s" PATHS_SYSTEM_DIR "/" PATHS_CLIENT_SOCKET, root);
         if (access(path, F_OK) == 0)
-                return; /* it is under the machine's daemon */
+                return; /* the program is under the machine's daemon */
         for (int p = 0; p < PATHS_PLACES && l->n < PLACES_MAX; p++) {
                 struct private_place *new;
 
@@ -195,7 +196,8 @@ static void add_elsewhere(struct list *l, const char *root, const struct said *s
         }
 }
 
-/* Replaces strtol(), which is another symbol from glibc 2.38 on. 0: the name is no number. */
+/* Reads a name as a pid. 0: the name is no number. Replaces strtol(), which is another symbol from
+ * glibc 2.38 on. */
 static int pid_of(const char *name)
 {
         int pid = 0;
@@ -231,8 +233,8 @@ static bool add_of(struct list *l, const struct said *s, int pid, bool all)
         return !s->daemon[0];
 }
 
-/* all: also looks at programs in other mount namespaces, and at daemons that are not to be joined.
- * Returns true if some program uses the usual places. */
+/* Adds the places that programs name. all: also looks at programs in other mount namespaces, and at
+ * daemons that are not to be joined. Returns true if some program uses the usual places. */
 static bool add_named(struct list *l, bool all)
 {
         bool usual = false;

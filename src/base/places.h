@@ -20,15 +20,16 @@
 
 #define PLACES_MAX 8
 
-/* What to do about a second daemon. For printf(), with its folder. */
+/* What to do about a second daemon: a format for printf(), whose argument is the daemon's
+ * folder. */
 #define PLACES_JOIN "`sublet stop --daemon %s`: its programs go on, and join the other daemon"
-/* The same if one of the two is named by SUBLET_DIR, so that stopping it would not help. */
+/* What to do if SUBLET_DIR names one of the two daemons: stopping it would not help. */
 #define PLACES_ONE "start all of your programs with the same SUBLET_DIR, or all without it"
 
 struct private_place {
         char dir[PATHS_DIR_MAX];
         int error;      /* 0: a daemon answers; -ENOENT, -ECONNREFUSED: none; else: not trusted */
-        int pid;        /* of the program that names the place; 0: none did */
+        int pid;        /* the program that names the place; 0: none does */
         bool named;     /* a program names it by SUBLET_DIR, and joins no other daemon */
         bool elsewhere; /* a daemon answers there, but the folder is in another mount namespace,
                            that of `pid`: this process cannot join it */

@@ -15,5 +15,6 @@ const char *name_of_path(const char *path);
 void name_choose(const char *line, size_t length, const char *notebook, const char *fallback,
                  char *ret, size_t n);
 
-/* The same, from the words of a command that is to be started; a NULL ends them. */
+/* Chooses a name as name_choose() does, but from the words of a command that is to be started. A
+ * NULL ends the words. */
 void name_of_words(char *const *words, char *ret, size_t n);

@@ -22,7 +22,7 @@ extern const struct setting_row {
         const char *help;
 } settings[SETTING_COUNT];
 
-/* The variable's value; NULL: unset or empty. */
+/* Returns the variable's value; NULL: unset or empty. */
 const char *setting_text(enum setting s);
 /* True if a SWITCH is on. */
 bool setting_is_on(enum setting s);
@@ -43,8 +43,8 @@ enum setting setting_find(const char *name);
  * ours. *at: where to go on, 0 at first. False: there is none. */
 #define SETTING_NAME_MAX 64
 bool setting_unknown(size_t *at, char ret[static SETTING_NAME_MAX]);
-/* Returns the setting whose name is most like this one, and how many letters differ; 1 if only its
- * first words are left out, as in SUBLET_CAP. */
+/* Returns the setting whose name is most like this one. *ret_distance: how many letters differ; 1
+ * if only the first words of the setting are left out, as in SUBLET_CAP. */
 enum setting setting_closest(const char *name, unsigned *ret_distance);
 /* Warns about variables that look like misspelt ones of ours. */
 void settings_warn(void);

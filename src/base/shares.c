@@ -31,7 +31,7 @@ static int parse_decimal(const char *text, size_t length, unsigned places, unsig
                         continue;
                 places -= point;
                 v = v * 10 + (unsigned)(text[i] - '0');
-                if (v > UINT_MAX / 10000) /* times 1000 below */
+                if (v > UINT_MAX / 10000) /* v is multiplied by 1000 below */
                         return -EINVAL;
         }
         if (digits == 0)

@@ -9,13 +9,13 @@
 #include <stddef.h>
 
 #define SHARES_ALL          1000u /* thousandths: all of the time; the weight 1 */
-#define SHARES_MAXIMUM_MIN  10u   /* the least that a maximum may be */
-#define SHARES_MINIMA_MAX   950u  /* the most for all minima together; hand-offs take the rest */
+#define SHARES_MAXIMUM_MIN  10u   /* thousandths: the smallest maximum that is allowed */
+#define SHARES_MINIMA_MAX   950u  /* thousandths: all minima together; hand-offs take the rest */
 #define SHARES_PRIORITY_MAX 20    /* priorities go from -20 to 20; the highest goes first */
 
 /* Parses a percentage such as "30%" or "2.5%" into thousandths, from `least` to `most`. */
 int shares_parse_percent(const char *text, unsigned least, unsigned most, unsigned *ret);
-/* The same for "30%" or "0.3". */
+/* Parses a part such as "30%" or "0.3" into thousandths, from `least` to `most`. */
 int shares_parse_part(const char *text, unsigned least, unsigned most, unsigned *ret);
 /* Parses a share of the time, "MIN:MAX", "MIN" or ":MAX", each from 0 to 1, into thousandths. */
 int shares_parse_range(const char *text, unsigned *ret_minimum, unsigned *ret_maximum);

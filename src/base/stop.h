@@ -14,7 +14,7 @@ enum stop {
 
 /* Returns "signal", "debugger", "cgroup"; NULL: it goes on, or the number is unknown. */
 const char *stop_name(unsigned stop);
-/* The reverse. */
+/* Returns the reason of which stop_name() gives this name; STOP_NONE: there is none. */
 enum stop stop_of_name(const char *name);
 
 #define STOP_TEXT_MAX 96

@@ -10,8 +10,8 @@
 #include "base/macros.h"
 
 #define HEX        "0123456789abcdef"
-#define POD_DIGITS 32 /* the uid of a static pod */
-#define JOB_DIGITS 10 /* of a 32-bit number */
+#define POD_DIGITS 32 /* digits of a static pod's uid */
+#define JOB_DIGITS 10 /* digits of a 32-bit number */
 #define SLUID      "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 #define SLUID_SIZE 14 /* "s", and a 64-bit number to the base 32 */
 #define SLICE      ".slice"

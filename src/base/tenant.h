@@ -21,19 +21,21 @@ struct tenant {
 
 /* theirs, ours: what /proc/PID/cgroup says about the process and about the daemon. */
 void tenant_of_cgroups(const char *theirs, const char *ours, struct tenant *ret);
-/* The path by which classes and people know the process: the one of version 2 unless it is "/",
- * else that of version 1's memory, pids or freezer. 0; -ENOENT: there is none; -ENAMETOOLONG. */
+/* Writes the path by which classes and people know the process: that of cgroup version 2, or, if
+ * that is "/", the path of version 1's memory, pids or freezer. 0; -ENOENT: there is none;
+ * -ENAMETOOLONG. */
 int tenant_path(const char *cgroups, char *ret, size_t size);
 
-/* True for the same pod, for the same job, or if both are in neither. */
+/* True if both are in the same pod, in the same job, or in neither. */
 bool tenant_same(const struct tenant *a, const struct tenant *b);
-/* A number for sorting and for the scheduler: above every uid, and the same after a restart; 0 for
- * no tenant. Two pods could have the same number, so no right may depend on it. */
+/* Returns a number for sorting and for the scheduler: above every uid, and the same after a
+ * restart; 0 for no tenant. Two pods could have the same number, so no right may depend on it. */
 uint64_t tenant_number(const struct tenant *t);
 
-/* Copies the uid of a pod, as the kubelet or a person writes it. False: it is none. */
+/* Copies the uid of a pod, as the kubelet or a person writes it. False: the text is no uid. */
 bool tenant_read_pod(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1]);
-/* The same for the number of a job. */
+/* Copies the number of a job. False: the text is no such number. */
 bool tenant_read_job(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1]);
-/* The same for its SLUID, by which Slurm names the job's cgroup of version 2 from 26.05 on. */
+/* Copies the SLUID of a job, by which Slurm names the job's cgroup of version 2 from 26.05 on.
+ * False: the text is no SLUID. */
 bool tenant_read_sluid(const char *text, size_t length, char ret[static TENANT_ID_MAX + 1]);

@@ -1,5 +1,5 @@
 /* text.c: owns what counts as text that may be shown. Must never depend on a locale: the daemon and
- * the preload library live in those of others. */
+ * the preload library may have any locale. */
 #include "base/text.h"
 
 #include <stdint.h>
@@ -24,8 +24,8 @@ static bool is_clean(uint32_t code)
         return true;
 }
 
-/* Reads a character. Returns its bytes; 0: no valid UTF-8 begins here (RFC 3629). Reads no byte
- * behind a NUL. */
+/* Reads a character. Returns how many bytes it has; 0: no valid UTF-8 begins here (RFC 3629). Reads
+ * no byte behind a NUL. */
 static size_t read_character(const char *text, uint32_t *ret_code)
 {
         static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -1,4 +1,4 @@
-/* uuid.c: owns how UUIDs of GPUs are written and read. Must never accept a part of one. */
+/* uuid.c: owns how UUIDs of GPUs are written and read. Must never accept a part of a UUID. */
 #include "base/uuid.h"
 
 #include <ctype.h>

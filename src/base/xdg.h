@@ -1,5 +1,5 @@
 /* xdg.h: where a user's files are, by the XDG Base Directory Specification 0.8. Thread-safe as far
- * as getenv is; no glibc symbol past 2.17, for the preload library. */
+ * as getenv is; uses no glibc symbol past 2.17, because the preload library calls it. */
 #pragma once
 
 #include <stddef.h>

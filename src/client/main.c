@@ -29,7 +29,7 @@ static const struct cli_command *find_command(const char *name)
 static int no_command(const char *name)
 {
         const struct cli_command *nearest = NULL;
-        unsigned least = name[0] && name[1] && name[2] ? 3 : 2; /* of a short word all is near */
+        unsigned least = name[0] && name[1] && name[2] ? 3 : 2; /* every word is near a short one */
 
         for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
                 const unsigned far = text_distance(name, commands[i].name);

@@ -1,6 +1,6 @@
 /* cuda_abi.h: the CUDA driver's binary interface, as we declare it.
  *
- * The product builds without the CUDA toolkit, so the types, layouts and numbers of the driver API
+ * The product builds without the CUDA toolkit. So the types, layouts and numbers of the driver API
  * that we and the simulator use are declared here, under the driver's names. Types that we only
  * pass on stay incomplete structs. Nothing here may differ from the toolkit's cuda.h: where one is
  * installed, a test compares sizes, offsets and values, and the compiler compares every prototype
@@ -228,7 +228,7 @@ typedef struct CUDA_MEMCPY3D_st {
         size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
-/* The same layout as CUDA_MEMCPY3D, with contexts in place of its two reserved words. */
+/* Has the layout of CUDA_MEMCPY3D, with contexts in place of its two reserved words. */
 typedef struct CUDA_MEMCPY3D_PEER_st {
         size_t srcXInBytes, srcY, srcZ, srcLOD;
         CUmemorytype srcMemoryType;

@@ -9,8 +9,8 @@ struct front {
          * of the look-up so far, or NULL. Returns found for names that it does not replace. Any
          * thread; does not allocate. */
         void *(*replace)(const char *symbol, void *found);
-        /* Returns 0, or, while work that this process has submitted waits for another rank, a
-         * number for this wait: the next wait has another one. Any thread; does not block. */
+        /* While work that this process has submitted waits for another rank, returns a number that
+         * differs from that of the next wait. Otherwise returns 0. Any thread; does not block. */
         unsigned (*waits)(void);
 };
 

@@ -45,7 +45,7 @@
 
 #define RESTART_GRACE_NS    (2 * NSEC_PER_SEC)
 #define MEASURE_PERIOD_US   UINT64_C(1000000)
-#define AWAY_NS             (NSEC_PER_SEC / 10) /* a timer so late: the daemon did not run */
+#define AWAY_NS             (NSEC_PER_SEC / 10) /* if a timer is so late, the daemon did not run */
 #define TIMER_ACCURACY_US   1
 #define DESCRIPTORS_RESERVE 64
 
@@ -188,7 +188,7 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
         if (s->linger)
                 private_bound_log(s->place->dir);
         if (s->linger && place_is_lost(s->place)) {
-                log_warning("the directory %s is gone, where no program finds this daemon any "
+                log_warning("the directory %s is gone, so no program finds this daemon any "
                             "more: leaving",
                             s->place->dir);
                 server_stop(s, SERVER_STOPPED);

@@ -154,8 +154,8 @@ static void print_help(const struct options_table *t)
 
 static const struct options_table table = {"subletd", rows, 23, print_help};
 
-/* Finds the files whose settings count, below the options of the command line. dir: the daemon's
- * own. */
+/* Finds the configuration files. Options of the command line win over them. dir: the daemon's own
+ * directory. */
 static int find_files(struct options *o, const char *dir, bool system)
 {
         enum sources_of whose = o->private || geteuid() != 0 ? SOURCES_USER : SOURCES_NONE;

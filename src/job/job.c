@@ -17,7 +17,7 @@
 /* One number or text of struct job. section "": it is in the file's outermost object. */
 struct field {
         const char *section, *name;
-        size_t at, size; /* size 0: a number */
+        size_t at, size; /* size 0: the field is a number */
         double least, most;
 };
 
@@ -75,7 +75,7 @@ void job_free(struct job *job)
 
 /* ---- reading ---- */
 
-/* A reading in progress: what sentences call the file, and where they are written. */
+/* A file that is being read: what sentences call it, and where a sentence about an error goes. */
 struct reading {
         const char *from;
         char *error;

@@ -15,7 +15,7 @@
 #define JOB_NAME_MAX        96
 #define JOB_KERNEL_NAME_MAX 128
 #define JOB_KERNELS_MAX     64
-#define JOB_WORDS_MAX       4096 /* of the command */
+#define JOB_WORDS_MAX       4096 /* words of the command */
 #define JOB_FILE_MAX        (1u << 20)
 #define JOB_ERROR_MAX       512
 
@@ -42,9 +42,9 @@ struct job {
         double other_share;
 };
 
-/* A job of which nothing is known: all numbers NAN, all texts empty. */
+/* Makes a job of which nothing is known: all numbers are NAN, all texts empty. */
 void job_init(struct job *job);
-/* A kernel of which nothing is known. */
+/* Makes a kernel of which nothing is known. */
 void job_kernel_init(struct job_kernel *kernel);
 /* Releases what the job holds, and leaves it as job_init() does. */
 void job_free(struct job *job);

@@ -15,8 +15,8 @@ struct pages {
         struct measure_page *page[PAGES_MAX];
 };
 
-/* Reads the files in the folder. whole: also the arrays of kernels, graphs and nodes, which may
- * otherwise be old. Files that are no page yet are left out. */
+/* Reads the files in the folder. whole: also reads the arrays of kernels, graphs and nodes, which
+ * may otherwise be old. Files that are no page yet are left out. */
 void pages_read(struct pages *p, const char *folder, bool whole);
 void pages_free(struct pages *p);
 /* Returns the page of this process; NULL: there is none. */

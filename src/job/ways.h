@@ -8,7 +8,8 @@
 enum way {
         WAY_SLICED, /* both are on the card, and the driver slices its time */
         WAY_SHARED, /* MPS: their kernels run at the same time */
-        WAY_TURNS,  /* one after the other: the mode exclusive, and all that does not fit */
+        WAY_TURNS, /* one job runs after the other: in the mode exclusive, or if both do not fit the
+                      card */
         WAYS
 };
 
@@ -19,7 +20,7 @@ int way_read(const char *name, enum way *ret);
 
 #define WAYS_FORM "sliced, shared or turns, several of them with commas, or auto"
 
-/* Reads a text of this form. 0 or -EINVAL. */
+/* Reads ways in the form WAYS_FORM. 0 or -EINVAL. */
 int ways_read(const char *text, bool ret[static WAYS]);
-/* The same for a row of options, whose field is bool[WAYS]. */
+/* Reads ways as ways_read() does, for a row of options whose field is bool[WAYS]. */
 int ways_set(const struct option_row *row, void *field, const char *value);

@@ -63,7 +63,7 @@ const char *mps_program(void)
 
 /* ---- the directory ---- */
 
-/* No link is followed, so that no other user can name the directory. */
+/* No link is followed, so that no other user can choose the directory. */
 static int make_own(const char *path, uid_t uid, gid_t gid)
 {
         _cleanup_close_ int fd = -EBADF;
@@ -208,7 +208,8 @@ static _Noreturn void become_program(const struct mps_options *o, struct surroun
         _exit(MPS_EXIT_NO_FILE);
 }
 
-/* In the child: ends MPS when the process that asked for it has ended, or sends SIGTERM. */
+/* In the child: ends MPS when the process that asked for it ends, or sends SIGTERM to this
+ * child. */
 static _Noreturn void guard(const struct mps_options *o, struct surroundings *s,
                             const char *program, pid_t parent)
 {
@@ -261,7 +262,7 @@ int mps_spawn(const struct mps_options *o, pid_t *ret_pid)
         return 0;
 }
 
-/* 0 or -errno. Never waits. */
+/* Tries to connect to the socket. 0 or -errno. Never waits. */
 static int try_to_connect(int type, const char *path)
 {
         struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -334,7 +335,7 @@ static bool is_control(int proc)
 
         if (fd < 0)
                 return false;
-        (void)read(fd, line, sizeof(line) - 1); /* up to the first argument */
+        (void)read(fd, line, sizeof(line) - 1); /* reads up to the first argument */
         (void)close(fd);
         name = strrchr(line, '/');
         return strcmp(name ? name + 1 : line, MPS_CONTROL) == 0;
@@ -342,7 +343,7 @@ static bool is_control(int proc)
 
 struct found {
         pid_t pid;
-        int proc; /* its folder in /proc, which never becomes another process's */
+        int proc; /* the process's folder in /proc, which never becomes another process's */
         bool control;
 };
 
@@ -424,7 +425,7 @@ static void end_one(const struct found *f, void *user)
 {
         (void)user;
         if (syscall(SYS_pidfd_send_signal, f->proc, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
-                (void)kill(f->pid, SIGKILL); /* a kernel without that call */
+                (void)kill(f->pid, SIGKILL); /* the kernel lacks that call */
 }
 
 unsigned mps_kill(const char *dir, uid_t uid)

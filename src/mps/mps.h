@@ -15,14 +15,14 @@
 #include <sys/types.h>
 
 #define MPS_CONTROL       "nvidia-cuda-mps-control"
-#define MPS_CLIENTS_MAX   48 /* programs that one server takes */
-#define MPS_DIR_MAX       85 /* with the NUL; the longest whose sockets fit struct sockaddr_un */
+#define MPS_CLIENTS_MAX   48 /* programs that one server takes at most */
+#define MPS_DIR_MAX       85 /* with the NUL; longest that leaves room for the sockets' names */
 #define MPS_START_MS      10000u
-#define MPS_SHARE_PERCENT "50" /* of the SMs, for each of two programs that share a GPU */
+#define MPS_SHARE_PERCENT "50" /* percent of the SMs that each of two programs on a GPU gets */
 #define MPS_ANSWER_MAX    8192 /* more than the pids of all clients */
 
 /* Exit statuses of a process of mps_spawn() or mps_ask_begin() that could not run MPS. */
-#define MPS_EXIT_NOT_USER 126 /* it could not become this user */
+#define MPS_EXIT_NOT_USER 126 /* the process could not become this user */
 #define MPS_EXIT_NO_FILE  127 /* the program does not start */
 
 struct mps_options {
@@ -30,9 +30,9 @@ struct mps_options {
         const char *gpu; /* the GPU's UUID, "GPU-…"; NULL: as CUDA_VISIBLE_DEVICES says */
         uid_t uid; /* the user that runs it; another than ours only if we may become that user */
         gid_t gid;
-        const gid_t *groups; /* its other groups, which may be those of the device files */
+        const gid_t *groups; /* the user's other groups, which may be those of the device files */
         unsigned n_groups;
-        bool outlives; /* it goes on when the calling process has ended */
+        bool outlives; /* MPS goes on when the calling process has ended */
 };
 
 /* Returns the path of nvidia-cuda-mps-control, by PATH and in the usual folders; NULL: none. */
@@ -54,7 +54,7 @@ bool mps_is_ready(const char *dir);
 pid_t mps_find(const char *dir, uid_t uid);
 /* Returns how many control daemons and servers of this directory and user there are. */
 unsigned mps_count(const char *dir, uid_t uid);
-/* The same without control daemons. */
+/* Returns how many servers of this directory and user there are. */
 unsigned mps_count_servers(const char *dir, uid_t uid);
 /* Kills the control daemon and the servers of this directory and user. Returns how many there
  * were. Their programs get errors. */
@@ -75,6 +75,7 @@ int mps_start(const struct mps_options *o, pid_t *ret_pid);
 /* Gives an order and reads the answer, whose end is cut off if it does not fit. -ETIMEDOUT: nothing
  * within this time; -EIO: the control daemon does not answer. */
 int mps_ask(const struct mps_options *o, const char *order, unsigned limit_ms, char *ret, size_t n);
-/* Ends the control daemon and its servers; those that do not end by themselves are killed. pid: of
- * mps_start(); 0: another process has started it. Waits for 8 s at most. */
+/* Ends the control daemon and its servers; those that do not end by themselves are killed. pid:
+ * what mps_start() wrote; 0: another process has started the control daemon. Waits for 8 s at
+ * most. */
 void mps_stop(const struct mps_options *o, pid_t pid);

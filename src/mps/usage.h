@@ -14,7 +14,7 @@
 #define MPS_USAGE_SERVERS 8u
 
 struct mps_usage {
-        char order[48]; /* to be given next */
+        char order[48]; /* the next order to give */
         pid_t servers[MPS_USAGE_SERVERS];
         unsigned n_servers, n_given;
 };

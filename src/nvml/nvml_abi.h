@@ -31,7 +31,7 @@ typedef struct {
         unsigned int gpu, memory;
 } nvmlUtilization_t;
 
-/* Written by the calls whose names end in _v2 and _v3. The calls without such an end write only pid
+/* Calls whose names end in _v2 or _v3 write all of it. Calls without such an ending write only pid
  * and usedGpuMemory. */
 typedef struct {
         unsigned int pid;

@@ -1,4 +1,4 @@
-/* calibrate.c: owns what is made of a model's errors. Must never see the trees. */
+/* calibrate.c: owns the figures that follow from a model's errors. Must never see the trees. */
 #include "pairing/calibrate.h"
 
 #include <errno.h>
@@ -9,9 +9,9 @@
 #include "base/macros.h"
 #include "base/sort.h"
 
-#define KEPT       0.97 /* part of the jobs of pairs above a threshold that keep the bound */
+#define KEPT       0.97 /* part of the jobs that must keep the bound, in pairs above a threshold */
 #define NEAR       0.8  /* predictions above this part of the bound are near it */
-#define NEAR_LEAST 20   /* so many near predictions are needed */
+#define NEAR_LEAST 20   /* predictions near the bound that are needed at least */
 
 double calibrate_quantile(double *values, size_t n, double part)
 {
@@ -21,7 +21,7 @@ double calibrate_quantile(double *values, size_t n, double part)
         return values[(size_t)MIN(MAX(at, 0.0), (double)(n - 1))];
 }
 
-/* Returns a lower quantile. With few values it errs to the smaller. */
+/* Returns a lower quantile. With few values it errs to the smaller side. */
 static double lower(double *values, size_t n, double part)
 {
         double r;
@@ -50,7 +50,8 @@ static void find_errors(const struct calibrate_pair *pairs, size_t n, double *ro
         ret->median = calibrate_quantile(room, 2 * n, 0.5);
 }
 
-/* A pair, with the smaller of its predictions. The pair is made if that is above the threshold. */
+/* A pair, with the smaller of its predictions. The pair is made if the smaller one is above the
+ * threshold. */
 struct made {
         double predicted;
         const struct calibrate_pair *pair;
@@ -61,8 +62,9 @@ static int greater_first(const void *a, const void *b)
         return compare_doubles(b, a);
 }
 
-/* Returns a factor: KEPT of the predictions near or above the bound are too high by no more than
- * it. otherwise: the result if there are too few predictions. */
+/* Looks at the predictions near or above the bound. Returns a factor: the part KEPT of them exceeds
+ * the measured progress by no more than this factor. otherwise: the result if there are too few
+ * predictions. */
 static double find_excess(const struct calibrate_pair *pairs, size_t n, double bound, double *room,
                           double otherwise)
 {
@@ -75,8 +77,9 @@ static double find_excess(const struct calibrate_pair *pairs, size_t n, double b
         return found < NEAR_LEAST ? otherwise : MAX(calibrate_quantile(room, found, KEPT), 1.0);
 }
 
-/* Returns the least threshold, divided by the bound, above which KEPT of the jobs of pairs keep the
- * bound; or `excess`, if too few pairs are above it to know. sorted: the greatest first. */
+/* Returns the least threshold, divided by the bound, above which the part KEPT of all jobs in pairs
+ * keeps the bound; `excess`: too few pairs are above the bound to know. sorted: the greatest
+ * prediction first. */
 static double find_margin(const struct made *sorted, size_t n, double bound, double excess)
 {
         double margin = INFINITY;

@@ -1,5 +1,5 @@
-/* calibrate.h: from predictions and what was measured, how far to trust a model: errors, intervals,
- * delta and margins. Pure. */
+/* calibrate.h: computes from predictions and measurements how far a model can be trusted: errors,
+ * intervals, delta and margins. Pure. */
 #pragma once
 
 #include <stddef.h>
@@ -13,6 +13,6 @@ struct calibrate_pair {
 /* Writes errors, low to sum_high, delta and margins of ret. n is at least 1. 0 or -ENOMEM. */
 int calibrate(const struct calibrate_pair *pairs, size_t n, struct model_way *ret);
 
-/* Sorts values; returns the one that a part of them does not exceed. With few values it errs to the
- * greater, as split conformal prediction does. */
+/* Sorts values; returns the one that this part of them does not exceed. With few values it errs to
+ * the greater side, as split conformal prediction does. */
 double calibrate_quantile(double *values, size_t n, double part);

@@ -142,7 +142,7 @@ static const char *card_of(const struct command_input *in)
         return "";
 }
 
-/* Without a model of the card, pairs past memory can still be predicted. */
+/* Reads the model of the card. Without one, pairs past memory can still be predicted. */
 static int read_model(struct command_input *in)
 {
         char path[PATH_MAX] = "", error[MODEL_ERROR_MAX];

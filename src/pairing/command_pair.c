@@ -24,7 +24,7 @@ struct pairing {
         bool by_energy;
 };
 
-/* Without a value, a card's idle power is the model's. */
+/* Chooses by energy, and takes the card's idle power. Without a value, it is the model's. */
 static int set_energy(const struct option_row *row, void *pairing, const char *value)
 {
         struct pairing *p = pairing;

@@ -33,7 +33,7 @@ struct interval {
         double value, low, high;
 };
 
-/* The progress of a job (0, 1) or the sum (2), with its interval. */
+/* Returns the progress of a job (0, 1) or the sum (2), with its interval. */
 static struct interval interval_of(const struct command_input *in, const struct pairs_pair *pair,
                                    enum way way, unsigned which)
 {

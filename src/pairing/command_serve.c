@@ -39,8 +39,8 @@ struct ratio {
 
 struct serve {
         struct held held[HELD_MAX];
-        char card[sizeof(((struct job *)0)->measured.gpu)]; /* for which jobs are paired */
-        struct model model;                                 /* of that card */
+        char card[sizeof(((struct job *)0)->measured.gpu)]; /* the card for which jobs are paired */
+        struct model model;                                 /* the model of that card */
         bool has_model;
         /* Of the question: */
         struct job *jobs; /* borrowed from held */

@@ -16,15 +16,16 @@
 #define REQUIRED false
 #define NONE     false
 #define FOLDS    6
-#define UNSTEADY 0.1 /* of the rate alone */
+#define UNSTEADY 0.1 /* a rate alone that changes by more than this part is not steady */
 
 struct training {
         const char *output, *held_out;
         bool evaluate, json;
         unsigned threads;
         struct data data;
-        char *unseen;           /* one byte for each job */
-        double (*predicted)[2]; /* of each pair, by trees that have not seen the jobs' families */
+        char *unseen;           /* one byte for each job: its family is held out */
+        double (*predicted)[2]; /* progress of each pair, by trees that have not seen the jobs'
+                                   families */
 };
 
 #define AT(field)    offsetof(struct training, field)
@@ -137,7 +138,7 @@ static void print_table(const struct evaluate *e)
                         const struct evaluate_sums *s = &e->sums[b][p];
                         const struct evaluate_sums *oracle = &e->sums[b][EVALUATE_ORACLE];
                         const double n = (double)e->batches;
-                        const double jobs = s->gpus + s->pairs; /* two on each GPU of a pair */
+                        const double jobs = s->gpus + s->pairs; /* each pair has two */
 
                         (void)printf("  %-30s  %5.2f  %5.2f", evaluate_names[p], evaluate_bounds[b],
                                      s->pairs / n);
@@ -332,8 +333,8 @@ static int train(struct training *t, struct model *ret, json_t *answer)
         return STATUS_OK;
 }
 
-/* Names the jobs whose speed alone has changed, as their progress is less certain, and counts the
- * pairs that cannot be true. */
+/* Names the jobs whose rate alone has changed: their progress is less certain. Counts the pairs
+ * whose progress cannot be true. */
 static void report_doubts(const struct training *t, json_t *answer)
 {
         json_t *list = json_array();

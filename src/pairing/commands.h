@@ -35,7 +35,7 @@ struct command_input {
         size_t n;
         struct model model;
         bool has_model;
-        char no_model[MODEL_ERROR_MAX]; /* why there is none */
+        char no_model[MODEL_ERROR_MAX]; /* why there is no model */
         struct pairs pairs;
 };
 

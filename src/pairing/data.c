@@ -20,7 +20,7 @@ struct reading {
         const char *path;
         size_t line;
         char *error;
-        size_t first_job; /* of this file: its pairs name only its own jobs */
+        size_t first_job; /* the first job of this file: its pairs name only its own jobs */
         bool headed;
 };
 
@@ -200,14 +200,14 @@ static int compare_alone(const void *a, const void *b)
         return x->time < y->time ? -1 : x->time > y->time;
 }
 
-/* Returns the rate alone at this time, between the measures before and after, or else the nearest
- * one. 0: it was not measured. */
+/* Returns the rate alone at this time: interpolated between the measures before and after, or else
+ * that of the nearest measure. 0: it was not measured. */
 static double rate_at(const struct data_alone *sorted, size_t n, const struct data_alone *wanted)
 {
         size_t low = 0, high = n;
         const struct data_alone *before, *after;
 
-        while (low < high) { /* the first that is not before */
+        while (low < high) { /* looks for the first that is not before */
                 const size_t middle = low + (high - low) / 2;
 
                 if (compare_alone(&sorted[middle], wanted) < 0)

@@ -1,9 +1,10 @@
 /* data.h: the data file of measured pairs, which `sublet bench pairs` writes: lines of JSON. The
  * first says what card it was; then comes a line for each job, one for each measured pair, and one
- * for each measure of a job alone. Progress is the rate beside the other, divided by the rate alone
- * at that time, between the measures before and after. In the way "shared" each job has half of the
- * SMs, and is also measured alone on half of them. A pair that was measured several times has the
- * means. A data file is foreign input, as a job file is. Thread-safe. */
+ * for each measure of a job alone. Progress is the rate beside the other job, divided by the rate
+ * alone at that time, which is interpolated between the measures before and after. In the way
+ * "shared" each job has half of the SMs, and is also measured alone on half of them. Of a pair that
+ * was measured several times, the means are kept. A data file is foreign input, as a job file is.
+ * Thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,7 +31,7 @@ struct data_job {
 /* A measure of a job alone. */
 struct data_alone {
         unsigned job; /* place in data.jobs */
-        bool half;    /* with half of the SMs, under MPS */
+        bool half;    /* the job had half of the SMs, under MPS */
         double time;  /* seconds since 1970 */
         double rate;  /* steps a second */
 };
@@ -50,7 +51,7 @@ struct data {
         struct data_pair *pairs;
         struct data_alone *alone;
         size_t n_jobs, n_pairs, n_alone, room_jobs, room_pairs, room_alone;
-        size_t n_wrong; /* pairs of greater progress than DATA_PROGRESS_MAX: left out */
+        size_t n_wrong; /* pairs left out, because a progress is above DATA_PROGRESS_MAX */
 };
 
 /* Adds what the file at this path says to data, which begins as zeros. All files must be of one

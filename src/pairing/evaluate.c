@@ -38,8 +38,8 @@ const char *const evaluate_names[EVALUATE_POLICIES] = {
 /* Jobs, and the pairs among them that were measured and predicted. */
 struct field {
         size_t n;
-        unsigned *jobs;                  /* in data */
-        const struct features *features; /* of all jobs of data */
+        unsigned *jobs;                  /* places in data */
+        const struct features *features; /* features of all jobs of data */
         /* n × n for each way: progress of the row's job beside the column's; NAN: not measured */
         float *measured[WAYS], *predicted[WAYS];
         const struct model *model;
@@ -179,7 +179,7 @@ static const double *job_at(const struct field *f, unsigned i)
         return f->features[f->jobs[i]].job;
 }
 
-/* Whether the job's compute units are busier than its memory. */
+/* True if the job's compute units are busier than its memory. */
 static bool is_compute_bound(const double *j)
 {
         const double compute = MAX(MAX(known(j[JOB_FEATURE_tensor]), known(j[JOB_FEATURE_fp32])),
@@ -194,7 +194,7 @@ static bool is_measured_in(const struct field *f, enum way way, unsigned i, unsi
                isfinite(f->measured[way][k * f->n + i]);
 }
 
-/* The first way that the pair was measured in; WAYS: none. */
+/* Returns the first way in which the pair was measured; WAYS: none. */
 static enum way plain_way(const struct field *f, unsigned i, unsigned k)
 {
         static const enum way order[] = {WAY_SHARED, WAY_SLICED, WAY_TURNS};
@@ -210,7 +210,8 @@ static bool is_measured(const struct field *f, unsigned i, unsigned k)
         return plain_way(f, i, k) != WAYS;
 }
 
-/* Whether two jobs may share by a simple rule, and how good that seems: the greater the better. */
+/* True if two jobs may share by a simple rule. Also says how good that seems: the greater the
+ * better. */
 static bool is_simple_edge(const struct field *f, enum evaluate_policy policy, unsigned i,
                            unsigned k, double *ret_weight)
 {
@@ -285,7 +286,8 @@ static int compare_bandwidth(const void *a, const void *b)
         return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Each job, in this order, gets the last one that is free and was measured beside it. */
+/* Takes the jobs in this order. Each free job gets the last free one that was measured beside
+ * it. */
 static void pair_ends(const struct field *f, const unsigned *batch, const unsigned *order, size_t n,
                       unsigned *ret_partners)
 {
@@ -530,7 +532,8 @@ int evaluate_errors(const struct evaluate_list *l, double least, bool formula,
 
 /* ---- the way that is chosen ---- */
 
-/* For each pair that was measured in several ways, compares the best predicted way with slices. */
+/* For each pair that was measured in several ways, compares the way with the best prediction with
+ * the driver's slices. */
 static void add_ways(const struct field *f, struct evaluate_ways *ret)
 {
         for (unsigned i = 0; i < f->n; i++)

@@ -3,8 +3,8 @@
  *
  * Batches are drawn from jobs of unseen families. Each policy, the oracle too, may make only pairs
  * that were measured, in the ways that were measured. Sublet and the oracle choose the way of each
- * pair; the simple rules know no ways, and get `shared`, or what else was measured. Random numbers
- * have a fixed seed. */
+ * pair; the simple rules know no ways, and get `shared`, or else the first way that was measured.
+ * Random numbers have a fixed seed. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,9 +17,9 @@ extern const double evaluate_bounds[EVALUATE_BOUNDS];
 
 /* Who pairs the jobs of a batch. */
 enum evaluate_policy {
-        EVALUATE_RANDOM,    /* any two */
+        EVALUATE_RANDOM,    /* pairs any two jobs */
         EVALUATE_OCCUPANCY, /* occupancies add up to at most 1 */
-        EVALUATE_BANDWIDTH, /* the job with the highest bandwidth with that of the lowest */
+        EVALUATE_BANDWIDTH, /* pairs the job of the highest bandwidth with that of the lowest */
         EVALUATE_OPPOSITE,  /* compute-bound with memory-bound, blocks fit the SMs together (Orion)
                              */
         EVALUATE_ROOFLINE,  /* no resource's uses add up to more than 1 */
@@ -31,10 +31,10 @@ enum evaluate_policy {
 extern const char *const evaluate_names[EVALUATE_POLICIES];
 
 struct evaluate_sums {
-        double pairs, kept,
-                paired;        /* pairs made; jobs in pairs that kept the bound; jobs in pairs */
-        double progress, gpus; /* of all jobs of the batches; those without a partner count 1 */
-        double of_progress;    /* work a GPU / the oracle's, summed over batches */
+        double pairs, kept, paired; /* pairs: those made; kept: jobs in them that kept the bound;
+                                       paired: all jobs in them */
+        double progress, gpus;      /* of all jobs of the batches; jobs without a partner count 1 */
+        double of_progress; /* work per GPU, divided by that of the oracle, summed over batches */
 };
 
 /* Which jobs of a pair training has not seen. */
@@ -59,16 +59,16 @@ struct evaluate_errors {
 /* Below this progress nobody pairs a job, and relative errors grow without end. */
 #define EVALUATE_LEAST 0.2
 
-/* Pairs that were measured in several ways. The way with the best prediction is chosen; its
- * measured sum is divided by that of the driver's slices. */
+/* Pairs that were measured in several ways. For each, the way with the best prediction is chosen,
+ * and its measured sum is divided by that of the driver's slices. */
 struct evaluate_ways {
-        size_t pairs, worse; /* worse: less than slicing by more than 2 % */
+        size_t pairs, worse; /* worse: pairs whose chosen way gave over 2 % less than slicing */
         double sum, least;
 };
 
 struct evaluate {
         struct evaluate_list of[WAYS][EVALUATE_UNSEEN];
-        size_t jobs, batches, batch; /* batch: jobs in one */
+        size_t jobs, batches, batch; /* batch: jobs in one batch */
         size_t pairs, possible;      /* pairs of these jobs that were measured; all pairs of them */
         struct evaluate_sums sums[EVALUATE_BOUNDS][EVALUATE_POLICIES];
         struct evaluate_ways ways;

@@ -1,5 +1,5 @@
-/* features.c: owns how a job becomes a row of numbers. Must never use what is known only of pairs
- * that have run. */
+/* features.c: owns how a job becomes a row of numbers. Must never use figures that are known only
+ * of pairs that have run. */
 #include "pairing/features.h"
 
 #include <math.h>
@@ -11,8 +11,8 @@
 #define SM_SHARED_BYTES 233472.0
 #define SM_REGISTERS    65536.0
 #define SHARE_MOST      0.01 /* kernels of a smaller share do not count as the longest */
-#define IDLE_WAITS      0.09 /* a host that launches ahead leaves the card idle for less */
-#define HALF_PACED      0.98 /* of the rate alone, on half of the SMs */
+#define IDLE_WAITS      0.09 /* of the time: a host that launches ahead idles the card for less */
+#define HALF_PACED      0.98 /* part of its rate alone that a paced job keeps on half of the SMs */
 #define STEP_LAUNCHES   3    /* with fewer in a step, an idle card means that the host waits */
 
 const char *const feature_names[FEATURES] = {
@@ -107,7 +107,7 @@ static void means_of(const struct job *job, struct means *ret)
         };
 }
 
-/* The part of the time that the job is on the card. */
+/* Returns the part of the time that the job is on the card. */
 static double duty_of(const struct job *j)
 {
         const double duty = isfinite(j->launch.idle) ? 1 - j->launch.idle : j->gpu.busy;
@@ -115,13 +115,13 @@ static double duty_of(const struct job *j)
         return isfinite(duty) ? fmax(fmin(duty, 1), 0.01) : NAN;
 }
 
-/* The job's rate on half of the SMs / its rate on all. */
+/* Returns the job's rate on half of the SMs / its rate on all. */
 static double half_of(const struct job *j)
 {
         return j->steps.half_per_second / j->steps.per_second;
 }
 
-/* How long its kernels last on average. */
+/* Returns how long the job's kernels last on average. */
 static double kernel_s(const struct job *j)
 {
         double launches = 0;
@@ -148,21 +148,21 @@ static double launches_of(const struct job *j)
         return n > 0 ? n : NAN;
 }
 
-/* Whether the host launches at a pace of its own, as a server does that waits for requests. Slower
+/* True if the host launches at a pace of its own, as a server does that waits for requests. Slower
  * kernels cost such a job no steps. */
 static bool is_paced(const struct job *j)
 {
         return card_duty_of(j) < 1 && half_of(j) >= HALF_PACED;
 }
 
-/* Whether the host waits for each launch before it prepares the next. */
+/* True if the host waits for each launch before it prepares the next. */
 static bool waits(const struct job *j)
 {
         return card_duty_of(j) < 1 && launches_of(j) < STEP_LAUNCHES * j->steps.per_second &&
                !is_paced(j);
 }
 
-/* The part of the instruction slots that the kernels take while they run, about. */
+/* Returns about the part of the instruction slots that the kernels take while they run. */
 static double issue_of(const struct job *j)
 {
         return (j->gpu.fp32 + j->gpu.integer + 2 * j->gpu.fp64) / duty_of(j);
@@ -201,7 +201,7 @@ void features_of(const struct job *j, struct features *ret)
         };
 }
 
-/* Of how many resources both jobs together use more than all, if both go on as alone. */
+/* Returns how many resources would be short if both jobs ran as fast together as alone. */
 static double count_short(const double *a, const double *b)
 {
         static const enum job_feature counted[] = {
@@ -213,7 +213,7 @@ static double count_short(const double *a, const double *b)
         unsigned n = 0;
 
         for (size_t i = 0; i < ARRAY_SIZE(counted); i++)
-                n += a[counted[i]] + b[counted[i]] > 1; /* not known: not more */
+                n += a[counted[i]] + b[counted[i]] > 1; /* an unknown figure counts as not short */
         return n;
 }
 

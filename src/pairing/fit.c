@@ -16,7 +16,7 @@
 #include "pairing/calibrate.h"
 
 #define ROWS_PER_LEAF 20.0 /* with few rows, leaves are smaller */
-#define FOLDS_MIN     3    /* two are left out at a time */
+#define FOLDS_MIN     3    /* fewest folds: two are left out at a time */
 
 static const struct trees_options usual = {
         .rounds = 800,
@@ -51,11 +51,11 @@ struct fit {
         size_t n; /* rows */
         float *x;
         double *progress;
-        unsigned *pair;                /* of each row, in data */
-        unsigned char (*fold)[2];      /* of its job, and of the one beside it */
-        const unsigned char *job_fold; /* of each job of data */
+        unsigned *pair;                /* the pair of each row, as an index in data */
+        unsigned char (*fold)[2];      /* the folds of its job and of the job beside it */
+        const unsigned char *job_fold; /* the fold of each job of data */
         unsigned folds;
-        float *part_x, *part_y, *check_x, *check_y, *out; /* room */
+        float *part_x, *part_y, *check_x, *check_y, *out; /* scratch memory */
 };
 
 static void tell_fit(const struct fit *f, const char *format, ...)
@@ -208,8 +208,8 @@ static int gather(struct fit *f, const struct features *jobs)
 
 enum choice {
         WITHOUT,  /* rows that have no job of either fold */
-        TOUCHING, /* rows that have a job of the first */
-        BETWEEN,  /* rows with one job of each */
+        TOUCHING, /* rows that have a job of the first fold */
+        BETWEEN,  /* rows with one job of each fold */
 };
 
 static bool is_chosen(const struct fit *f, size_t row, enum choice choice, unsigned i, unsigned j)
@@ -375,8 +375,8 @@ static int predict_unseen(struct fit *f, const struct candidate *c, unsigned rou
         return 0;
 }
 
-/* Blends what trees that saw neither family predict with the formulae. Returns the part of the
- * trees with the least error. */
+/* Blends the formulae with the predictions of trees that saw neither family. Returns the weight of
+ * the trees that gives the least error. */
 static double blend(const struct fit *f, double *predicted)
 {
         double best = 1, least = INFINITY;
@@ -491,7 +491,7 @@ static int fit_ways(struct fit *f, const struct features *jobs, size_t families,
                         r = fit_way(&one, &m->ways[way]);
                         m->ways[way].families = families;
                         fitted += r == 0;
-                        if (r == -ENODATA) { /* its pairs are all of one fold */
+                        if (r == -ENODATA) { /* all pairs of the way are of one fold */
                                 tell_fit(&one, "%s: too few families; it is left out",
                                          way_names[way]);
                                 r = 0;

@@ -13,7 +13,7 @@
 #include "pairing/model.h"
 
 #define FIT_FOLDS_MAX 8
-#define FIT_PAIRS_MIN 20 /* of a way; with fewer it is left out */
+#define FIT_PAIRS_MIN 20 /* fewest pairs of a way; with fewer it is left out */
 
 struct fit_options {
         unsigned threads, folds;

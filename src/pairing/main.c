@@ -23,7 +23,7 @@ static const struct {
 static void let_threads_sleep(char **argv)
 {
         if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "PASSIVE", 1) == 0)
-                (void)execv("/proc/self/exe", argv); /* where it fails, it is only slower */
+                (void)execv("/proc/self/exe", argv); /* if this fails, training is only slower */
 }
 
 int main(int argc, char **argv)

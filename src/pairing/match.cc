@@ -28,8 +28,8 @@ const long long range = static_cast<long long>(2 * MATCH_WEIGHT_MAX * scale) + 1
 /* A matching is at most this much lighter for each pair than the best: 1e-4 of a weight. */
 const long long tolerance = 4 * 100;
 const size_t SMALL = 4000;                 /* edges that are given to the solver at once */
-const size_t AT_FIRST = 8, EACH_ROUND = 6; /* edges of each node */
-const unsigned ROUNDS = 20;                /* five or fewer are usual */
+const size_t AT_FIRST = 8, EACH_ROUND = 6; /* edges of each node that are given */
+const unsigned ROUNDS = 20;                /* five or fewer rounds are usual */
 
 bool edge_is_right(const match_edge &e, unsigned nodes)
 {
@@ -44,8 +44,8 @@ struct Problem {
         long long more;
         std::vector<char> given;
         std::vector<unsigned> partners;
-        std::vector<long long> duals;                                 /* of the nodes */
-        std::vector<std::vector<std::pair<int, long long>>> blossoms; /* of the nodes, by number */
+        std::vector<long long> duals;                                 /* dual values of the nodes */
+        std::vector<std::vector<std::pair<int, long long>>> blossoms; /* of each node, by number */
 
         long long weight_of(size_t edge) const
         {
@@ -85,7 +85,8 @@ int solve(Problem &p)
         return matching.matchingSize();
 }
 
-/* By how much an edge violates the dual problem, which is what it could add to the matching. */
+/* Returns by how much an edge violates the dual problem, which is what it could add to the
+ * matching. */
 long long surplus_of(const Problem &p, size_t edge)
 {
         const match_edge &e = p.edges[edge];
@@ -143,7 +144,7 @@ void give_first(Problem &p, Ranked &ranked)
         }
 }
 
-/* The solver gets a small part of a large graph, and then the edges that the dual of its answer
+/* The solver gets a small part of a large graph. Then it gets the edges that the dual of its answer
  * shows to be missing, until none is missing. So the matching is as good as that of all edges, in a
  * hundredth of the time. */
 int run(unsigned nodes, const match_edge *edges, size_t n_edges, match_goal goal,

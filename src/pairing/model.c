@@ -336,7 +336,7 @@ void model_free(struct model *m)
 
 #define MACHINES_FOLDER "/var/lib/sublet/models"
 
-/* "NVIDIA H200" is "nvidia-h200.json". */
+/* Writes the name of a model's file: "nvidia-h200.json" for "NVIDIA H200". */
 static void name_of(const char *gpu, char ret[static 128])
 {
         size_t n = 0;
@@ -357,7 +357,8 @@ static int machines_folder(char *ret, size_t size)
         return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
 }
 
-/* Root's models are for the whole machine: the queue of root's daemon looks there. */
+/* Finds the folder of the user's models. Root's are for the whole machine: the queue of root's
+ * daemon looks there. */
 static int own_folder(char *ret, size_t size)
 {
         static const char own[] = "/sublet/models";
@@ -370,9 +371,8 @@ static int own_folder(char *ret, size_t size)
         return MIN(r, 0);
 }
 
-/* The folder "models" beside this program. If this process may not enter the folder by its path,
- * the daemon has started it in that folder (matcher.c).
- */
+/* Finds the folder "models" beside this program. If this process may not enter the folder by its
+ * path, the daemon has started it in that folder (matcher.c). */
 static int installed_folder(char *ret, size_t size)
 {
         ssize_t n = readlink("/proc/self/exe", ret, size - sizeof("/models"));

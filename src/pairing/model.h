@@ -48,12 +48,12 @@ struct model {
         struct model_way ways[WAYS];
 };
 
-/* Converts a row's progress to what trees of this target learn, and what they say to progress. */
+/* Convert a row's progress to the value that trees of this target learn, and such a value to
+ * progress. */
 double model_to_target(enum model_target target, enum way way, const float *row, double progress);
 double model_from_target(enum model_target target, enum way way, const float *row, double value);
 
-/* Returns the mean, weighted and of logarithms, of the trees' prediction and the estimate without
- * them. */
+/* Returns the weighted geometric mean of the trees' prediction and the estimate without trees. */
 double model_blend(enum way way, const float *row, double predicted, double part);
 
 /* Predicts the progress of each of n rows. threads 0: one for each CPU. */

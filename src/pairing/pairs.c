@@ -101,7 +101,7 @@ static void by_turns(const struct pairs *p, const bool allowed[static WAYS],
                 (struct pairs_way){.possible = true, .progress = {t.progress[0], t.progress[1]}};
 }
 
-/* Whether the rates of both on half of the SMs were measured. */
+/* True if the rates of both jobs on half of the SMs were measured. */
 static bool know_halves(const struct pairs *p, const struct pairs_pair *pair)
 {
         return p->features[pair->a].roof.half > 0 && p->features[pair->b].roof.half > 0;

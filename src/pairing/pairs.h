@@ -22,20 +22,20 @@ struct pairs {
         struct features *features;
         struct turns_job *turns;
         struct turns_card card;
-        unsigned threads; /* that predict; pairs_open() sets 0: one for each CPU */
+        unsigned threads; /* threads that predict; 0, which pairs_open() sets: one for each CPU */
 };
 
 struct pairs_way {
         bool possible, by_model;
         double progress[2];
-        bool estimated; /* from a rate on half of the SMs that nobody has measured */
+        bool estimated; /* predicted from a rate on half of the SMs that nobody has measured */
 };
 
 struct pairs_pair {
         unsigned a, b; /* places in jobs */
         bool fits;
         struct pairs_way ways[WAYS];
-        double missing_bytes, handoff_s, bus_bytes_s, host_bytes; /* past memory */
+        double missing_bytes, handoff_s, bus_bytes_s, host_bytes; /* past memory only */
 };
 
 /* Refuses jobs that were measured on different cards, or on another than the model's. capacity 0:
@@ -52,7 +52,7 @@ int pairs_predict(const struct pairs *p, const bool allowed[static WAYS], struct
 /* Returns the power to which the model's interval and margins have to be raised for a prediction:
  * above 1 if it is less certain than those of the model usually are. */
 double pairs_doubt(const struct pairs_way *w);
-/* What predictions of this way have to exceed for the bound to be kept. */
+/* Returns the progress that predictions of this way have to exceed for the bound to be kept. */
 double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enum way way,
                        double bound);
 /* Returns the sum of both programs' progress as it counts where ways are compared. */

@@ -28,11 +28,11 @@ struct plan_in_progress {
         struct edge *edges;
         size_t n_edges, n_jobs;
         unsigned *partners;
-        struct match_edge *given; /* room for what a matching is asked for */
+        struct match_edge *given; /* room for the edges of a matching */
 };
 
-/* Work for each joule, compared with the same work alone. Power is assumed to grow with progress,
- * from that of an idle card. */
+/* Returns the work for each joule, compared with that of the same jobs alone. Power is assumed to
+ * grow with progress, from that of an idle card. */
 static double energy_weight(const struct pairs *p, const struct pairs_pair *pair,
                             const double progress[static 2], double idle_w)
 {
@@ -41,7 +41,7 @@ static double energy_weight(const struct pairs *p, const struct pairs_pair *pair
 
         for (unsigned k = 0; k < 2; k++) {
                 if (!isfinite(power[k]))
-                        return progress[0] + progress[1]; /* not known: by throughput */
+                        return progress[0] + progress[1]; /* power not known: throughput */
                 alone += progress[k] * power[k];
                 together += progress[k] * fmax(power[k] - idle_w, 0);
         }
@@ -96,7 +96,7 @@ static int heavier_first(const void *a, const void *b, void *userdata)
 
         if (x->weight != y->weight)
                 return x->weight < y->weight ? 1 : -1;
-        return x < y ? -1 : x > y; /* the same order on each machine */
+        return x < y ? -1 : x > y; /* so that the order is the same on each machine */
 }
 
 /* Writes the edges that are among the heaviest of one of their jobs. Returns how many, or -ENOMEM.
@@ -199,7 +199,7 @@ static int choose(struct plan_in_progress *w, size_t runnable, struct plan *ret)
         if (pairs < 0)
                 return pairs;
         collect(w, ret);
-        if ((size_t)pairs < needed) { /* jobs wait: of a pair's sum, what is above 1 counts */
+        if ((size_t)pairs < needed) { /* jobs wait: only the part of a pair's sum above 1 counts */
                 pairs = match_about(w, (int)gpus, 1);
                 if (pairs < 0)
                         return pairs;

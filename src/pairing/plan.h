@@ -18,7 +18,7 @@ struct plan_options {
         double bound;
         bool fewest;
         double idle_w; /* weigh by energy, with this power of an idle card; 0: no */
-        double host_bytes, bus_bytes_s; /* for all pairs past memory; 0: no limit */
+        double host_bytes, bus_bytes_s; /* limits for all pairs past memory together; 0: none */
 };
 
 struct plan_pair {
@@ -31,11 +31,12 @@ struct plan {
         struct plan_pair *pairs;
         unsigned *alone, *waiting; /* places in jobs */
         size_t n_pairs, n_alone, n_waiting;
-        double host_bytes, bus_bytes_s; /* of the pairs past memory */
+        double host_bytes, bus_bytes_s; /* what the pairs past memory take together */
         size_t edges;                   /* how many pairs keep the bound */
 };
 
-/* list: the pairs that were predicted; must outlive ret. 0; -ENOMEM; -E2BIG: too many jobs. */
+/* Makes a plan. list: the pairs that were predicted; must outlive ret. 0; -ENOMEM; -E2BIG: too many
+ * jobs. */
 int plan_make(const struct pairs *p, const struct pairs_pair *list, size_t n_list,
               const struct plan_options *options, struct plan *ret);
 void plan_free(struct plan *p);

@@ -13,16 +13,16 @@
 #include "pairing/pairs.h"
 
 struct roll_job {
-        bool runs; /* alone; else it waits. Those that wait come in the order of arrival */
+        bool runs; /* it runs alone; false: it waits. Waiting jobs come in the order of arrival */
         double bound;
         unsigned ways; /* mask of enum way */
-        uint64_t user; /* shared pairs are of one user */
+        uint64_t user; /* two jobs share by MPS only if they are of one user */
 };
 
 struct roll_options {
         unsigned free_gpus;
         unsigned waiting;  /* all jobs that wait, also those that are not in the list */
-        double host_bytes; /* for new pairs past memory */
+        double host_bytes; /* host memory for new pairs that do not fit the card */
         /* Returns observed / predicted progress of job a beside job b. Both are places in jobs. */
         double (*ratio)(unsigned a, unsigned b, enum way way, void *userdata);
         void *userdata;

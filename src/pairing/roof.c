@@ -8,9 +8,9 @@
 /* Fitted to 138 sliced pairs of kernels on an H200 with driver 580. */
 #define SLICED_TAX 0.1  /* part of the time that switches take, if both jobs always have work … */
 #define TAX_RISE   0.27 /* … growing with the smaller of both duties: 421 pairs on an H100 */
-#define SLICE_S    2.1e-3 /* useful time of a slice */
+#define SLICE_S    2.1e-3 /* seconds of useful time in a slice */
 #define SWITCH_S   0.15e-3
-#define RETURN_S   (2.5 * SWITCH_S) /* from one job to one that always has work, and back */
+#define RETURN_S   (2.5 * SWITCH_S) /* time from one job to one that always has work, and back */
 
 /* Fitted to what 66 models did alone on half of the SMs of an H100, and in 945 shared pairs. */
 #define HALF_SM        0.457 /* what half of the SMs costs a job that keeps them busy … */
@@ -60,7 +60,7 @@ static void slice_ahead(const struct roof_job jobs[static 2], double ret[static 
                 ret[k] = MIN(MAX(time - jobs[!k].duty, time / 2) / MAX(jobs[k].duty, 0.01), 1.0);
 }
 
-/* The host of the first job waits for each launch, that of the second does not. */
+/* The host of the first job waits for each launch; the host of the second does not. */
 static void slice_one_waits(const struct roof_job *waits, const struct roof_job *ahead,
                             double *ret_waits, double *ret_ahead)
 {

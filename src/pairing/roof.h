@@ -39,9 +39,9 @@ struct roof_job {
         double duty;                /* part of its time alone that it is on the card */
         double use[ROOF_RESOURCES]; /* alone, of the whole time; NAN where not known */
         double sm, occupancy;       /* SMs with work, and threads of all; NAN where not known */
-        double half;       /* its rate on half of the SMs / rate on all; NAN or 0: not known */
+        double half;       /* its rate on half of the SMs / its rate on all; NAN or 0: not known */
         double kernel_s;   /* how long its kernels last on average; 0 or NAN: not known */
-        double interval_s; /* between launches; 0 or NAN: not known */
+        double interval_s; /* time between launches; 0 or NAN: not known */
         bool waits;        /* the host waits for each launch before the next */
         bool paced;        /* the host launches at a pace of its own, as a server's */
 };

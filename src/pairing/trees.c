@@ -33,7 +33,7 @@ static void cleanup_trees(struct trees **t)
 }
 #define _cleanup_trees_ _cleanup_(cleanup_trees)
 
-/* The library's reason, without its stack. */
+/* Writes the library's reason, without its stack. */
 static int fail_trees(char error[static TREES_ERROR_MAX])
 {
         const char *why = XGBGetLastError();

@@ -18,8 +18,8 @@ struct trees_rows {
 };
 
 struct trees_options {
-        unsigned rounds;   /* trees at most */
-        unsigned patience; /* with rows to check by: rounds without gain until the end */
+        unsigned rounds;   /* most trees */
+        unsigned patience; /* with check rows: rounds without gain after which training stops */
         unsigned depth, threads;
         double rate, rows_part, columns_part, least_weight, lambda;
         const signed char *signs; /* for each column, as in features.def; NULL: none */
@@ -30,7 +30,7 @@ struct trees_options {
 int trees_train(const struct trees_rows *rows, const struct trees_rows *check,
                 const struct trees_options *options, struct trees **ret,
                 char error[static TREES_ERROR_MAX]);
-/* How many trees are used. */
+/* Returns how many trees are used. */
 unsigned trees_rounds(const struct trees *t);
 /* Predicts, with this many threads; 0: one for each CPU. */
 int trees_predict(struct trees *t, const struct trees_rows *rows, unsigned threads, float *ret,
@@ -42,5 +42,5 @@ int trees_read(const char *text, size_t length, size_t columns, struct trees **r
                char error[static TREES_ERROR_MAX]);
 void trees_free(struct trees *t); /* NULL is a no-op */
 
-/* The library's version: "1.7.4". */
+/* Returns the library's version: "1.7.4". */
 const char *trees_version(void);

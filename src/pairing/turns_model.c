@@ -50,7 +50,7 @@ void turns_job_of(const struct job *job, struct turns_job *ret)
         };
 }
 
-/* The daemon's turn for a job: docs/scheduling.md, "Turns". */
+/* Returns the turn that the daemon gives a job: docs/scheduling.md, "Turns". */
 static double quantum_of(const struct turns_card *card, const struct turns *t, double memory_bytes)
 {
         double cost;
@@ -63,8 +63,8 @@ static double quantum_of(const struct turns_card *card, const struct turns *t, d
         return MIN(MAX(cost * (1 - HANDOFF_SHARE) / HANDOFF_SHARE, QUANTUM_MIN_S), QUANTUM_MAX_S);
 }
 
-/* Solves the case that jobs give the card up in their gaps; see turns_model.h. busy: the job never
- * does. Returns the mean time between hand-offs. */
+/* Solves the case that jobs give the card up in their gaps; see turns_model.h. busy: for a job that
+ * never does. Returns the mean time between hand-offs. */
 static double solve(const struct turns_job jobs[static 2], const bool busy[static 2],
                     struct turns *t)
 {

@@ -33,7 +33,7 @@ struct turns_card {
 
 struct turns_job {
         double memory_bytes;
-        double gap_s, burst_s; /* of a step: on the host, on the card */
+        double gap_s, burst_s; /* parts of a step: on the host, on the card */
 };
 
 struct turns {
@@ -41,14 +41,14 @@ struct turns {
         double handoff_s;
         double quantum_s; /* Q */
         double progress[2];
-        double bus_bytes_s; /* each way, on average */
-        double host_bytes;  /* at most: both have room for what they lack */
+        double bus_bytes_s; /* traffic of the bus each way, on average */
+        double host_bytes;  /* host memory at most: both have room for what they lack */
 };
 
-/* What the job files say. A value that is not known is that of an H200. */
+/* Writes what the job file says of the card. A value that is not known is that of an H200. */
 void turns_card_of(const struct job *job, struct turns_card *ret);
 void turns_job_of(const struct job *job, struct turns_job *ret);
 
-/* 0; -ENOSPC: one of them does not fit the card by itself. */
+/* Predicts how two jobs take turns. 0; -ENOSPC: one of them does not fit the card by itself. */
 int turns_predict(const struct turns_job jobs[static 2], const struct turns_card *card,
                   struct turns *ret);

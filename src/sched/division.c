@@ -14,7 +14,7 @@ static uint64_t parts(const struct share *m)
         return m->parts ? m->parts : weight_of(m);
 }
 
-/* Returns ns * by / of, which fits 64 bits; the product need not. */
+/* Returns ns * by / of. The result fits 64 bits, although ns * by may not. */
 static int64_t scaled(int64_t ns, uint64_t by, uint64_t of)
 {
         int64_t product;
@@ -29,7 +29,7 @@ int64_t division_mean(const struct division *d)
         return d->base_ns + (d->parts ? scaled(d->sum_ns, ONE, d->parts) : 0);
 }
 
-/* Converts time above the base: virtual into real, and back. */
+/* Returns virtual time above the base as real time. The next function does the reverse. */
 static int64_t real(const struct share *m, int64_t virtual_ns)
 {
         return scaled(virtual_ns, parts(m), ONE);
@@ -42,7 +42,7 @@ static int64_t virtual(const struct share *m, int64_t real_ns)
 
 /* ---- minima ---- */
 
-/* Changes what a share counts for. Neither its debt nor the virtual time changes. */
+/* Changes the parts of a share. Neither its debt nor the virtual time changes. */
 static void set_parts(struct division *d, struct share *m, uint64_t new_parts)
 {
         const __int128 more = (__int128)new_parts - (__int128)m->parts;

@@ -1,15 +1,16 @@
-/* fair.c: owns the division of each card's time: between classes and the users without one, then
- * between a class's users, a user's containers and holders, a container's holders. Must never look
- * at the time that a client claims to have used.
+/* fair.c: owns the division of each card's time. It is divided between classes and the users
+ * without one, and a class's time between its users. A user's time is divided between his
+ * containers and holders, and a container's time between its holders. Must never look at the time
+ * that a client claims to have used.
  *
  * Earliest eligible virtual deadline first (Stoica, Abdel-Wahab, 1995). Each class, user, container
  * and holder has received some *service* of a card. The mean over all active ones of a division is
- * its virtual time. One above the mean has a debt, and is served after those that have none. A debt
- * outlives the last holder below it; time spent away earns nothing. */
+ * its virtual time. A holder or branch above the mean has a debt, and is served after those that
+ * have none. A branch's debt outlives its last holder; absence earns nothing. */
 #include "sched/internal.h"
 
-/* The credit for hand-offs that a card may save up: a quiet hour allows a few short bursts in a
- * row. */
+/* The most credit for hand-offs that a card can save up. After a quiet hour it allows a few short
+ * bursts in a row. */
 #define CREDIT_MAX_NS ((int64_t)(5 * NSEC_PER_SEC))
 #define HOUR_NS       (3600 * NSEC_PER_SEC)
 #define FLOOR_MAX_NS  ((int64_t)(120 * NSEC_PER_SEC))
@@ -60,13 +61,13 @@ static bool occupies(const struct sched *s, const struct client *c, unsigned gpu
                (h->waiting && c->restoring && !account_missing(c, a) && !account_resident(c, a));
 }
 
-/* Returns so many thousandths of a time, of an hour at most. */
+/* Returns `permille` thousandths of ns. A longer time than an hour counts as an hour. */
 static int64_t part(uint64_t ns, unsigned permille)
 {
         return (int64_t)(MIN(ns, HOUR_NS) / 1000 * permille);
 }
 
-/* Returns the time of which so many thousandths are part_ns, rounded up. */
+/* Returns the time of which `permille` thousandths are part_ns, rounded up. */
 static uint64_t time_for(int64_t part_ns, unsigned permille)
 {
         return part_ns <= 0 ? 0 : (uint64_t)part_ns / permille * 1000 + 1000;
@@ -147,7 +148,7 @@ void fair_bill(struct sched *s, unsigned gpu)
                 uint64_t bill;
 
                 if (!a->weight)
-                        continue; /* it has left since */
+                        continue; /* the client has left since the last event */
                 bill = (uint64_t)((double)ns * (double)a->weight / (double)g->weights);
                 a->paid_ns += bill;
                 catch_up_all(c->holder, gpu);
@@ -257,7 +258,7 @@ uint64_t fair_wait(struct holder *h)
 
 /* ---- the credit for hand-offs ---- */
 
-/* Returns the time until a hand-off of that cost may interrupt a turn. */
+/* Returns the time until a hand-off that costs cost_ns may interrupt a turn. */
 uint64_t fair_credit_wait(const struct sched *s, const struct gpu *g, uint64_t cost_ns)
 {
         const int64_t lacking = MIN((int64_t)MIN(cost_ns, HOUR_NS), CREDIT_MAX_NS) - g->credit_ns;
@@ -272,7 +273,7 @@ void fair_spend(struct gpu *g, uint64_t cost_ns)
 
 /* ---- classes, users and containers ---- */
 
-/* Returns the greatest debt of a record without holders. */
+/* Returns the greatest debt that a record without holders has on any card. */
 static int64_t debt(const struct sched *s, const struct branch *b)
 {
         int64_t most = 0;

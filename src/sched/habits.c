@@ -116,8 +116,8 @@ void habits_work(const struct sched *s, struct holder *h)
         h->rests_since_ns = 0;
         if (!habits_run_ns(s, h))
                 return; /* a program that starts has no gap yet */
-        /* Such a gap ended only because h gave way. A longer wait would not have spared the
-         * hand-off, so the gap counts as endless. */
+        /* This gap ended only because h gave way. A longer wait would not have spared the hand-off,
+         * so the gap counts as endless. */
         if (has_waited(h))
                 gap = UINT64_MAX;
         if (gap >= habits_release(h, habits_handoff_cost(s, h)))
@@ -126,8 +126,8 @@ void habits_work(const struct sched *s, struct holder *h)
         note_gap(&h->user->gaps, gap);
 }
 
-/* Returns how long a burst that has lasted so_far will last in all, by the last bursts. 0: unknown,
- * because they are too few, or it has outlasted them all. */
+/* Returns how long a burst that has lasted so_far will last in all, judged by the last bursts. 0:
+ * they are too few, or this burst has outlasted all of them. */
 static uint64_t expected(const struct recent *bursts, uint64_t so_far)
 {
         if (bursts->n < BURSTS_MIN || so_far > bursts->longest_ns)
@@ -143,7 +143,8 @@ uint64_t habits_burst(const struct sched *s, const struct holder *h)
 }
 
 /* Returns how long the burst of h still lasts. If too few of its bursts are known, they are taken
- * to be like those of `other`. UINT64_MAX: nothing is known, or it has outlasted them all. */
+ * to be like those of `other`. UINT64_MAX: nothing is known, or the burst has outlasted all known
+ * ones. */
 uint64_t habits_left(const struct sched *s, const struct holder *h, const struct holder *other)
 {
         const struct holder *like = h->bursts.n < BURSTS_MIN ? other : h;

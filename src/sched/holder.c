@@ -1,5 +1,5 @@
-/* holder.c: owns the leases: which clients form a holder, and what follows for it from each of
- * them. Must never decide who gets a lease or gives way, nor change a byte count.
+/* holder.c: owns the leases: which clients form a holder, and how each client's state changes the
+ * holder's. Must never decide who gets a lease or gives way, nor change a byte count.
  * Why: docs/decisions.md, "One lease for the whole process" and "Ranks of a job that take turns
  * have one share of the time, and may share an exclusive card". */
 #include "sched/internal.h"
@@ -84,9 +84,9 @@ void holder_note_lease(struct gpu *g, const struct holder *h)
         g->lease_others |= !holder_runs_beside(g->lease_first, h);
 }
 
-/* A holder that gave its lease back unasked while others waited, or has clients that cannot be
- * asked for theirs, goes on with its old turn. Otherwise it could begin new ones without giving
- * way. */
+/* A holder goes on with its old turn if it gave its lease back unasked while others waited. So does
+ * a holder with clients that cannot be asked for their leases. Otherwise it could begin new turns
+ * without giving way. */
 void holder_begin(struct sched *s, struct holder *h)
 {
         const bool goes_on = h->goes_on || h->lease;

@@ -128,25 +128,24 @@ struct account {
         uint64_t commit_request, unevictable_request, export_request;
         uint64_t unevictable_since_ns, export_since_ns;
         uint64_t spare_asked_ns; /* when SPARE was sent; 0: it was not sent */
-        /* At the begin of an eviction, or of a restore's last part; 0: neither goes on. */
+        /* Figures at the begin of an eviction, or of a restore's last part; 0: neither goes on. */
         uint64_t copied_before, backed_before, arena_before, moves_since_ns;
 };
 
 /* fair.c: a class, a user, or a container with programs of a user. Its part of a card's time is
  * divided between the branches and holders right below it. */
 struct branch {
-        struct branch *parent; /* the first record, for a class or a user without one */
+        struct branch *parent; /* for a class, or a user without a class: the first record */
         enum branch_kind { BRANCH_CLASS, BRANCH_USER, BRANCH_CONTAINER } kind;
-        uint64_t number;          /* of the class, the uid, or the number of the container */
+        uint64_t number;          /* number of the class or the container, or the uid */
         unsigned holders;         /* how many are below it */
-        struct gaps gaps;         /* of all holders of a user */
-        struct sched_terms terms; /* of a class, or of a user without one */
+        struct gaps gaps;         /* gaps of all holders of a user */
+        struct sched_terms terms; /* terms of a class, or of a user without a class */
         struct branch_on {
                 struct share share;
                 struct bucket bucket;
                 struct division below;
-                int64_t seen_ns;  /* uncontested_ns of the division above, as far as `below` has
-                                     it */
+                int64_t seen_ns;  /* uncontested_ns of the division above that `below` contains */
                 int64_t floor_ns; /* with a minimum: time that it may claim before all priorities */
         } on[SCHED_GPUS_MAX];
 };
@@ -159,7 +158,7 @@ struct holder {
         struct branch *user, *above; /* above: its container, or its user */
         int priority;
         uint32_t gpus; /* mask of the GPUs that its clients use */
-        uint64_t job;  /* 0: it is of no job */
+        uint64_t job;  /* 0: it belongs to no job */
 
         uint64_t lease; /* number of the first lease of its turn; 0: none of its clients has one */
         bool askable;   /* a client with a lease can be asked for it: neither late nor frozen */
@@ -187,7 +186,7 @@ struct holder {
         uint64_t ticket;
         uint64_t granted_ns; /* the turn begins with the grant */
         uint64_t last_active_ns;
-        uint64_t revoke_due_ns; /* when it is late with the lease; 0: it was not asked for it */
+        uint64_t revoke_due_ns; /* when it is late with the lease; 0: the lease was not asked for */
         unsigned revoke_gpu, drain_failures;
         uint64_t retry_ns;
         uint64_t give_back_ns;  /* when a holder without room beside foreign processes gives back
@@ -235,7 +234,7 @@ struct client {
         uint64_t since_ns;
         bool changed;                /* in the list of sched_take_changed() */
         unsigned look;               /* look.c: the look as of the last event */
-        struct client *changed_next; /* in that list */
+        struct client *changed_next; /* the next client in the list of sched_take_changed() */
         /* Counters to which the time since clock_ns will be added. Overdue time also counts as run
          * time. */
         bool counted_run, counted_overdue, counted_wait;
@@ -276,26 +275,26 @@ struct gpu {
         uint64_t head_missing;           /* bytes that the head lacks */
         const struct holder *lease_first; /* a holder with a lease that exclusive mode waits for;
                                              NULL: there is none */
-        bool lease_others;                /* such leases exist outside its job, too */
-        bool lower_waits;                 /* a client of a lower priority waits */
-        uint64_t ahead; /* bytes that were freed ahead of growth, and are not used yet */
-        bool wanted;    /* a client waits for bytes or the lease, even if in vain */
-        bool exclusive; /* only one holder or job has leases at a time: the mode or one of them
-                           demands it */
-        bool claimed;   /* exclusive: a client waits to run here */
+        bool lease_others; /* holders outside the job of lease_first have such leases, too */
+        bool lower_waits;  /* a holder waits whose priority is below top_priority */
+        uint64_t ahead;    /* bytes that were freed ahead of growth, and are not used yet */
+        bool wanted;       /* a client waits for bytes or the lease, even if in vain */
+        bool exclusive;    /* only one holder or job has leases at a time: the mode or one of the
+                              holders demands it */
+        bool claimed;      /* exclusive: a client waits to run here */
         struct holder *lease_head; /* exclusive: the first holder that lacks only the lease */
         bool contested;            /* a client waits, or did a moment ago */
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */
-        /* When the flag of that name ends; 0: its condition still holds. */
+        /* When `contested` and `oversubscribed` end; 0: the condition still holds. */
         uint64_t contested_until_ns, oversubscribed_until_ns;
         int top_priority; /* highest priority of the clients attached to this GPU */
 
         struct recent gib_ns;      /* times to move a GiB */
-        uint64_t gib_guess_ns;     /* the same, while none is measured */
+        uint64_t gib_guess_ns;     /* time to move a GiB, while none is measured */
         uint64_t handoff_since_ns; /* when the current hand-off began; 0: there is none */
         struct holder *for_whom;   /* the beneficiary of the current hand-off */
         uint64_t handoffs;
-        uint64_t handoffs_timed, handoff_ns; /* measured ones, and the duration of the last */
+        uint64_t handoffs_timed, handoff_ns; /* count of measured hand-offs; duration of the last */
         uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */
@@ -314,9 +313,9 @@ struct entry {
         struct holder *h;
         struct client *c; /* it waits for unevictable bytes; NULL: h waits to run */
         int priority;
-        uint16_t kind;       /* an enum wait_kind; within a priority the smallest goes first */
-        uint16_t debtor;     /* then the smallest: highest level with a debt, plus one; 0: none */
-        int64_t debt_ns;     /* then the smallest of that level's debts */
+        uint16_t kind;       /* an enum wait_kind; within a priority the smallest kind goes first */
+        uint16_t debtor;     /* then the smallest: highest level with a debt, plus 1; 0: no debt */
+        int64_t debt_ns;     /* then the smallest debt on that level */
         int64_t deadline_ns; /* then the earliest deadline, relative to the virtual time */
         uint64_t ticket;
 };
@@ -603,15 +602,15 @@ uint64_t account_missing(const struct client *c, const struct account *a);
 uint64_t account_mark(const struct sched *s, const struct client *c, const struct account *a);
 /* Returns the sum of of() over the clients of h that are not lost. */
 uint64_t ledger_sum(const struct holder *h, unsigned gpu, uint64_t (*of)(const struct account *));
-/* Returns the bytes that cannot be moved now, without those of h. Bytes of its lost clients count,
- * because h cannot use them. */
+/* Returns the bytes that cannot be moved now, without h's own bytes. Bytes of h's lost clients
+ * count, because h cannot use them. */
 uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const struct holder *h);
 uint64_t ledger_free(const struct gpu *g);
 /* True if a client of h lacks bytes of the GPU. */
 bool ledger_lacks(const struct holder *h, unsigned gpu);
 /* Starts timing an eviction, or the last part of a restore. */
 void ledger_begin_move(const struct sched *s, struct account *a);
-/* Returns by how much a's limit may rise now: free bytes plus those that it has not given back. */
+/* Returns by how much a's limit may rise now: free bytes plus bytes that a has not given back. */
 uint64_t ledger_available(const struct gpu *g, const struct account *a);
 uint64_t ledger_host_spill(const struct sched *s, const struct gpu *g, uint64_t committed,
                            uint64_t unevictable);
@@ -648,11 +647,12 @@ void config_clamp(struct sched_config *c);
 /* ---- holder.c ---- */
 struct holder *holder_new(struct sched *s, unsigned slot, const struct sched_origin *origin);
 void holder_add(struct holder *h, struct client *c);
-/* Gives h the lowest priority of its clients: nobody raises a priority by forming a group. */
+/* Gives h the lowest priority of its clients: a client gains no priority by joining a group. */
 void holder_prioritize(struct holder *h);
 /* Takes c out of its holder, which ends with its last client. */
 void holder_remove(struct sched *s, struct client *c);
-/* Draws the consequences of what one of its clients did, except for waiting. */
+/* Updates h after a change of one of its clients. Whether h waits is left to
+ * holder_update_waiting(). */
 void holder_update(struct sched *s, struct holder *h);
 /* True if a may run on an exclusive card while b does: a is b, or both are of one job. */
 bool holder_runs_beside(const struct holder *a, const struct holder *b);
@@ -691,7 +691,7 @@ void habits_rest(const struct sched *s, struct holder *h);
 void habits_work(const struct sched *s, struct holder *h);
 /* Returns how long h has computed in all. */
 uint64_t habits_run_ns(const struct sched *s, const struct holder *h);
-/* Begins or ends the counting of that time. */
+/* Begins or ends the counting of h's computing time. */
 void habits_count(const struct sched *s, struct holder *h);
 uint64_t habits_burst(const struct sched *s, const struct holder *h);
 uint64_t habits_left(const struct sched *s, const struct holder *h, const struct holder *other);
@@ -720,9 +720,9 @@ static inline uint64_t weight_of(const struct share *m)
 int64_t division_mean(const struct division *d);
 void division_join(struct division *d, struct share *m);
 void division_leave(struct division *d, struct share *m);
-/* Notes that m has received so much time. */
+/* Notes that m has received ns of time. */
 void division_charge(struct division *d, struct share *m, uint64_t ns);
-/* Notes so much time in which nobody waited. All active shares are served by their weights: their
+/* Notes ns of time in which nobody waited. All active shares are served by their weights: their
  * debts to each other stay, and those of absent ones shrink. */
 void division_pass(struct division *d, int64_t ns);
 /* Returns what m has received beyond its part; below 0: what it lacks. */
@@ -766,7 +766,7 @@ static inline struct level level_next(struct level l, unsigned gpu)
 
 void fair_join(struct sched *s, struct holder *h, const struct sched_origin *origin);
 void fair_leave(struct sched *s, struct holder *h);
-/* Sets the share of h's class, or of its user without a class. */
+/* Sets the share of h's class or, if h has no class, of its user. */
 void fair_set_class(struct sched *s, struct holder *h, const struct sched_origin *origin);
 /* Moves h to another class, user or container. */
 void fair_move(struct sched *s, struct holder *h, const struct sched_origin *origin);
@@ -820,8 +820,8 @@ void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap);
 /* True if there would be room for h after every client that can be asked had given way.
  * without_foreign: as if there were no foreign processes. */
 bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign);
-/* Returns the movable bytes that h must have on the GPU to go on. ret_lacks: not all are granted.
- */
+/* Returns the movable bytes that h must have on the GPU to go on. *ret_lacks: some of them are not
+ * granted yet. */
 uint64_t settle_needs(const struct sched *s, const struct holder *h, unsigned gpu, bool *ret_lacks);
 /* Updates c's state, flags and times. */
 void client_refresh(struct sched *s, struct client *c);

@@ -5,7 +5,7 @@
 struct sums {
         uint64_t charged, unevictable, committed, immovable, commit_max, spill;
         const struct holder *first; /* a holder with a lease that exclusive mode waits for */
-        bool others;                /* holders outside its job have one, too */
+        bool others;                /* holders outside its job have such a lease, too */
         bool busy;                  /* a client is giving bytes back, or has been asked to */
 };
 
@@ -166,8 +166,8 @@ static bool may_keep(const struct sched *s, const struct holder *o, const struct
                ANY_GPU_OF(o, gpu, ledger_lacks(o, gpu)); /* or only the lease */
 }
 
-/* Checks that the head of a GPU's queue can hope: bytes are being returned, or a time is set at
- * which a client will be asked, or the holders may keep their bytes. */
+/* Checks that the head of a GPU's queue can expect its bytes. Either bytes are being returned, or a
+ * client will be asked at a set time, or the holders may keep their bytes. */
 static const char *check_progress(const struct sched *s, unsigned gpu)
 {
         const struct gpu *g = &s->gpu[gpu];
@@ -212,7 +212,8 @@ static const char *check_order(const struct sched *s, unsigned gpu)
 
 /* ---- the division of the time ---- */
 
-/* The rest of the sums of all divisions once each share is taken out: 0 if they are right. */
+/* What remains of the sums of all divisions when each share is subtracted. All is 0 if the sums are
+ * right. */
 struct rest {
         unsigned active;
         uint64_t parts, weights;
@@ -227,7 +228,7 @@ static void add_division(struct rest *r, const struct division *d)
         r->sum_ns += d->sum_ns;
 }
 
-/* Returns what of the division's time is promised, in thousandths. */
+/* Returns the sum of the division's promised minima, in thousandths of its time. */
 static uint64_t promised(const struct division *d)
 {
         uint64_t minima = 0;

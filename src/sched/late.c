@@ -3,7 +3,8 @@
 #include "sched/internal.h"
 
 /* True if c owes bytes, an acknowledgement, or progress of its restore on this GPU. Room for less
- * than an extent obliges c only if it lacks no more, because c may be unable to use it. */
+ * than an extent obliges c only if c lacks no more than that room. Otherwise c may be unable to use
+ * the room. */
 static bool outstanding(const struct client *c, const struct account *a, const struct gpu *g)
 {
         uint64_t need = account_need(c, a);
@@ -61,10 +62,10 @@ void late_answer(struct client *c, struct account *a, uint32_t sequence)
         }
 }
 
-/* Takes back the room into which an overdue client moves its memory too slowly. Once it has
- * acknowledged that, others get the room. The lost time is on its bill. Its holder waits again,
- * last of all, for a time that doubles with each such restore. Otherwise the card would stand still
- * for its whole share. */
+/* Takes back the room into which an overdue client moves its memory too slowly. Others get the room
+ * after the client's acknowledgement. The client pays for the lost time. Its holder then waits
+ * behind all others, for a time that doubles with each slow restore. Otherwise the card would idle
+ * for the holder's whole share. */
 static void take_room_back(struct sched *s, struct client *c)
 {
         struct holder *h = c->holder;
@@ -87,8 +88,8 @@ static void take_room_back(struct sched *s, struct client *c)
         if (!had_room)
                 return;
         h->promoted = false;
-        /* Room that h got during the last penalty was free: nobody made it, so it prolongs no
-         * penalty. Otherwise a penalty might never end. */
+        /* Room that h got during the last penalty was free already: nobody gave way for h, so it
+         * prolongs no penalty. Otherwise a penalty might never end. */
         if (h->last_until_ns && s->now_ns < add_sat(h->last_until_ns, holder_grace(s, h)))
                 return;
         h->last_until_ns =

@@ -113,7 +113,7 @@ uint64_t ledger_free(const struct gpu *g)
 static uint64_t available(const struct gpu *g, const struct account *a, uint64_t usable)
 {
         /* Bytes that the client was asked for and has not yet given back are in its charge already.
-         * Leaving them to it costs nothing, unless the card is overdrawn. */
+         * Leaving these bytes to the client costs nothing, unless the card is overdrawn. */
         uint64_t own = sub_sat(account_held(a), a->limit);
 
         return sub_sat(add_sat(usable, own), g->charged);
@@ -193,8 +193,7 @@ uint64_t ledger_immovable_beside(const struct sched *s, unsigned gpu, const stru
         return sum;
 }
 
-/* True if a card with so many usable bytes would allow the commit; the host's memory is left out.
- */
+/* True if the commit fits a card with so many usable bytes. Host memory is not considered. */
 static bool fits_card(const struct sched *s, unsigned gpu, const struct client *c, uint64_t commit,
                       uint64_t usable)
 {
@@ -279,7 +278,7 @@ static void link_gpus(struct sched *s, const struct client *c)
                 s->gpu[gpu].linked |= c->holder->gpus;
 }
 
-/* A client that may have linked this GPU to others has left it. */
+/* Call it when a client that may have linked this GPU to others has left. */
 static void unlink_gpu(struct sched *s, unsigned gpu)
 {
         uint32_t others = s->gpu[gpu].linked | UINT32_C(1) << gpu;
@@ -397,8 +396,8 @@ static void renew_grace(struct client *c)
                 c->accounts[gpu]->due_ns = 0;
 }
 
-/* Moved bytes buy time, at a rate that is far below the card's, and below that of pinning host
- * memory; moves in the wrong direction cost as much. So a client that moves a few bytes now and
+/* Prolongs the grace period of a client that moved bytes, by the time that a far slower card would
+ * need. Moves in the wrong direction shorten it as much. So a client that moves a few bytes now and
  * then becomes overdue. */
 static void buy_time(struct sched *s, const struct gpu *g, struct client *c, uint64_t from,
                      uint64_t to)

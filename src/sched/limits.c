@@ -5,7 +5,8 @@
  * is saved for a turn. Its memory stays, unless others need the room. */
 #include "sched/internal.h"
 
-/* The most that a bucket holds. If memory moves, a turn must be worth a hand-off. */
+/* The most time that a bucket holds. If memory moves it holds BUCKET_MOVED_NS, because a turn must
+ * then be worth a hand-off. */
 #define BUCKET_NS       ((int64_t)NSEC_PER_SEC)
 #define BUCKET_MOVED_NS ((int64_t)(5 * NSEC_PER_SEC))
 
@@ -51,7 +52,7 @@ void limits_use(struct sched *s, unsigned gpu)
         }
 }
 
-/* Returns what must be saved before h runs again. */
+/* Returns the time that must be saved before h runs again. */
 static int64_t enough(const struct sched *s, const struct holder *h, unsigned gpu)
 {
         uint64_t turn_ns = s->config.quantum_min_ns;

@@ -582,7 +582,7 @@ int sched_client_drained(struct sched *s, sched_client id, uint64_t lease, uint6
                 return -ESTALE;
         if (c->lease && (c->lease == lease || PLANTED(STALE_LEASE))) {
                 struct holder *h = c->holder;
-                const bool asked = c->draining || c->revoke_due_ns; /* or after a failure */
+                const bool asked = c->draining || c->revoke_due_ns; /* or its drain has failed */
 
                 c->lease = 0;
                 c->draining = c->idle = c->stands = false;

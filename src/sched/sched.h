@@ -127,8 +127,9 @@ struct sched_action {
                 } lease;
                 struct {
                         uint32_t of;
-                        int code; /* -ENOMEM: a commit; -ENOSPC: unevictable; -EBUSY: an export */
-                        enum sched_lack lacks; /* of a commit */
+                        int code; /* -ENOMEM: a commit is refused; -ENOSPC: unevictable bytes;
+                                     -EBUSY: an export */
+                        enum sched_lack lacks; /* what a refused commit lacks */
                 } refuse;
                 uint64_t exported;
                 enum sched_throttle throttle;
@@ -152,7 +153,8 @@ int sched_gpu_add(struct sched *s, unsigned gpu, uint64_t total_bytes);
 /* Corrects a card's total: a client reported one first, and NVML reports another. */
 void sched_gpu_total(struct sched *s, unsigned gpu, uint64_t total_bytes, uint64_t now_ns,
                      struct sched_actions *out);
-/* Sets how fast the card's bus is in each direction; counts until moves of memory are measured. */
+/* Sets the speed of the card's bus in each direction. It counts until moves of memory are measured.
+ */
 void sched_gpu_bus(struct sched *s, unsigned gpu, uint64_t bytes_per_s);
 /* True if a client is attached to the GPU. */
 bool sched_gpu_in_use(const struct sched *s, unsigned gpu);
@@ -203,14 +205,15 @@ struct sched_terms {
  * part between his containers and the clients outside of them; a container's part between its
  * clients. */
 struct sched_origin {
-        uint64_t uid;             /* of the user, or another number above all uids */
+        uint64_t uid;             /* the user's uid, or another number above all uids */
         uint64_t container;       /* number of the container that the client runs in; 0: none */
-        uint64_t job;             /* clients of one job may share an exclusive card; 0: of none */
+        uint64_t job;             /* clients of one job may share an exclusive card; 0: no job */
         uint32_t class_number;    /* 0: none */
         struct sched_share share; /* of the class, or of the user if there is no class */
         struct sched_terms terms; /* of the class, or of the user if there is no class */
 };
-/* Returns 0, or -ENOSPC at clients_max. A higher priority goes first; 0 is normal. */
+/* Adds a client. A higher priority goes first; 0 is normal. Returns 0, or -ENOSPC if there are
+ * clients_max clients. */
 int sched_client_add(struct sched *s, struct sched_origin origin, int priority, uint64_t now_ns,
                      sched_client *ret_id);
 
@@ -378,7 +381,7 @@ struct sched_client_view {
         sched_client blocker; /* the client that this one waits for; 0: none in particular */
         bool foreign;         /* the client waits because of foreign processes alone */
         bool held;            /* the client waits because it has used the time of its maximum */
-        int priority;         /* the lowest of those that run together with it */
+        int priority;         /* the lowest priority of the clients that run together with it */
 };
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret);
@@ -435,9 +438,9 @@ struct sched_transitions {
 void sched_transitions(const struct sched *s, struct sched_transitions *ret);
 
 const char *sched_state_name(enum sched_state state);              /* "idle", "waiting", ... */
-const char *sched_flag_name(unsigned number);                      /* of bit 1 << number */
+const char *sched_flag_name(unsigned number);                      /* name of bit 1 << number */
 const char *sched_mode_name(enum sched_mode mode);                 /* "auto", "exclusive", "off" */
-int sched_mode_parse(const char *text, enum sched_mode *ret_mode); /* 0, -EINVAL */
+int sched_mode_parse(const char *text, enum sched_mode *ret_mode); /* returns 0, or -EINVAL */
 
 /* Checks the invariants of docs/scheduling.md, for tests. Returns NULL, or a sentence that names
  * the broken invariant. */

@@ -85,7 +85,7 @@ void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t no
         touch_end(s, out);
 }
 
-/* ---- of one client ---- */
+/* ---- settings of one client ---- */
 
 static bool same_place(const struct holder *h, const struct sched_origin *o)
 {

@@ -281,9 +281,9 @@ static bool outranked(const struct sched *s, const struct holder *h)
         return ANY_GPU_OF(h, gpu, s->gpu[gpu].head && holder_outranks(s->gpu[gpu].head, h));
 }
 
-/* Sets the room that each client of h needs for its turn, by its high-water mark. By its present
- * use, it would be admitted between two peaks, and evict another client at the next one. Immovable
- * bytes are no room, and what one client needs is no room for another one's mark. */
+/* Sets the room that each client of h needs for its turn, by its high-water mark. Judged by its
+ * present use, a client would be admitted between two peaks, and evict another one at the next
+ * peak. Neither immovable bytes nor bytes that clients of h need now count as room for a mark. */
 static void set_reserve(struct sched *s, struct holder *h)
 {
         const bool none = h->lease || h->stuck || s->config.mode == SCHED_MODE_OFF;
@@ -419,8 +419,9 @@ static bool is_resident(const struct client *c)
 }
 
 /* True if more clients of h may take part in its turn: not while the others drain, nor once their
- * revoke is due. On an exclusive card they may not run beside another holder. That one may have a
- * lease because the card has become exclusive, or because it came back running. */
+ * revoke is due. On an exclusive card they may not run beside another holder. The other holder may
+ * have a lease because the card has become exclusive, or because a client of it came back running.
+ */
 static bool may_take_part(const struct sched *s, const struct holder *h)
 {
         if (h->awaited || (h->revoke_due_ns && s->now_ns >= h->revoke_due_ns))
@@ -492,7 +493,7 @@ static void serve_run(struct sched *s, struct holder *h)
                 }
                 take_part(s, h);
         } else if (ready && h->yielding) {
-                s->again = true; /* those for whom it has drained take its bytes first */
+                s->again = true; /* the holders for which h has drained take its bytes first */
         } else if (ready && !outranked(s, h) && lease_is_free(s, h)) {
                 grant(s, h);
         } else {
@@ -534,8 +535,8 @@ static void set_contested(struct sched *s)
         }
 }
 
-/* Returns the throttle of c. While a client waits, work in flight must be short. While a client may
- * come, it must be limited, too: what is in flight then was submitted earlier. */
+/* Returns the throttle of c. While a client waits, work in flight must be short. It must be limited
+ * even before a client comes: what is in flight then was submitted earlier. */
 static enum sched_throttle throttle_of(const struct sched *s, const struct client *c)
 {
         enum sched_throttle throttle = SCHED_THROTTLE_NONE;

@@ -131,7 +131,8 @@ struct demand {
         struct entry entry;  /* the head's place in the queue */
         unsigned gpu;
         uint64_t missing;
-        bool interrupts; /* the head may interrupt turns, with credit from credit_ns on */
+        bool interrupts; /* the head may interrupt turns, but not before credit_ns, when the credit
+                            suffices */
         uint64_t credit_ns;
         bool lease_only; /* exclusive mode: only the lease is needed, no byte */
         bool foreign;    /* the bytes are for foreign processes: only idle clients give way */
@@ -201,8 +202,8 @@ static bool is_behind(struct sched *s, struct victim *r, const struct demand *d)
         return !d->head || r->c->holder->stuck || turns_before(&d->entry, &r->entry);
 }
 
-/* The head may interrupt turns if its burst is known to be short and it has no debt. Sets from when
- * on the card has credit for the hand-off. */
+/* The head may interrupt turns if its burst is known to be short and it has no debt. Sets the time
+ * from which on the card has credit for the hand-off. */
 static void judge_head(struct sched *s, struct demand *d)
 {
         d->interrupts = false;
@@ -355,8 +356,8 @@ static uint64_t givable(const struct account *a)
         return sub_sat(a->limit, a->exported);
 }
 
-/* No busy client gives way before all together can give what is missing. Otherwise the bytes of the
- * first one would lie idle until the last one's turn is over. */
+/* Busy clients give way only if all clients together can give the missing bytes. Otherwise the
+ * bytes of the first one would lie idle until the last one's turn is over. */
 static struct victim choose(struct sched *s, struct demand *d)
 {
         struct victim best = {.class = VICTIM_NONE};
@@ -429,7 +430,8 @@ static void trim(struct sched *s, struct demand *d)
         }
 }
 
-/* Returns the bytes that clients have been told to return. ret_busy: a client is at work on it. */
+/* Returns the bytes that clients have been told to return. *ret_busy: a client drains or evicts for
+ * them now. */
 static uint64_t pending(const struct sched *s, unsigned gpu, bool *ret_busy)
 {
         const struct client *c;

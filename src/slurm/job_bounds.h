@@ -32,7 +32,7 @@ struct bounds_file {
 int bounds_read(const char *path, struct bounds_file *ret, char error[static BOUNDS_ERROR_MAX]);
 void bounds_free(struct bounds_file *f);
 
-/* Returns what jobs of the account may get; NULL: of an account without a section. */
+/* Returns what jobs of the account may get. NULL: an account without a section. */
 struct bounds bounds_of(const struct bounds_file *f, const char *account);
 
 /* True if jobs of some account run under sublet without asking. */

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Slurm 26.05 asks for a job by a slurm_step_id_t, and with this also by its number, as before. */
+/* Slurm 26.05 asks for a job by a slurm_step_id_t, and with this macro also by its number, as
+ * before. */
 #define SLURM_BACKWARD_COMPAT
 #include <slurm/slurm.h>
 /* Slurm finds these by name. */
@@ -39,7 +40,7 @@ static struct {
         struct wishes wishes;
         /* of the step */
         uint32_t job;
-        int lock; /* of jobs_enter(); -EBADF: there is none */
+        int lock; /* lock of jobs_enter(); -EBADF: there is none */
         bool refused;
         char sentences[4][JOBS_SENTENCE_MAX];
         unsigned n_sentences;

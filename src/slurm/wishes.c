@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
-#define SHOWN_MAX 61 /* of a user's text in slurmd's log, with the NUL */
+#define SHOWN_MAX 61 /* bytes of a user's text in slurmd's log, with the NUL */
 
 static int take_share(struct wishes *w, const char *text)
 {

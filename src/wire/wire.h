@@ -119,7 +119,7 @@ enum wire_freeze {
 };
 /* Parses a freeze mode: "off", "park", "move". 0 or -EINVAL. */
 int wire_parse_freeze(const char *text, enum wire_freeze *ret_mode);
-/* The words for a freeze mode, and for how memory is shared; NULL: there is no such mode. */
+/* Return the words for a freeze mode, and for how memory is shared; NULL: there is no such mode. */
 const char *wire_freeze_name(uint64_t mode);
 const char *wire_memory_name(uint64_t mode);
 
@@ -135,7 +135,7 @@ enum wire_holder {
 struct wire_header {
         uint16_t type; /* enum wire_type */
         uint16_t gpu;  /* the client's own number for the GPU (its CUDA ordinal), or WIRE_NO_GPU */
-        uint32_t sequence; /* counts a sender's messages; of LIMIT, those of one client and GPU */
+        uint32_t sequence; /* counts a sender's messages; for LIMIT, those to one client and GPU */
 };
 
 #define U64(name)          uint64_t name;
@@ -163,11 +163,12 @@ struct wire_message {
         };
 };
 
-/* The name of a type, such as "HELLO"; NULL: there is no such type. */
+/* Returns the name of a type, such as "HELLO"; NULL: there is no such type. */
 const char *wire_name(unsigned type);
-/* The bytes of a whole packet of this type, header included; 0: there is no such type. */
+/* Returns how many bytes a whole packet of this type has, header included; 0: there is no such
+ * type. */
 size_t wire_size(unsigned type);
-/* The scope of a type, which must exist. */
+/* Returns the scope of a type, which must exist. */
 enum wire_scope wire_scope(unsigned type);
 
 /* Encodes m, by its header.type, into buf. Returns the size of the packet, or -EINVAL for an

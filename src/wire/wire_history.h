@@ -1,8 +1,8 @@
 /* wire_history.h: what has happened on the GPUs, as the daemon keeps it and as it answers the order
  * `trace`: an array of programs, then an array of records.
  *
- * In the byte order of the machine, because both ends are on one. A reader must check every number:
- * a daemon that crashed may have written anything. */
+ * All numbers are in the byte order of the machine, because both ends are on one machine. A reader
+ * must check every number: a daemon that crashed may have written anything. */
 #pragma once
 
 #include <stdint.h>
@@ -50,7 +50,7 @@ enum history_marks {
         HISTORY_GROWS = 1 << 1,       /* it runs, and an allocation waits for room */
         HISTORY_UNEVICTABLE = 1 << 2, /* it waits for bytes that cannot be moved */
         HISTORY_FROZEN = 1 << 3,      /* its channels are off the GPU */
-        HISTORY_PAUSED = 1 << 4,      /* by a person's order */
+        HISTORY_PAUSED = 1 << 4,      /* it is paused by a person's order */
         HISTORY_OVERDUE = 1 << 5,     /* it was asked to give way, and has not */
         HISTORY_LOST = 1 << 6,        /* its connection is gone */
 };
@@ -73,7 +73,7 @@ struct history_program {
         uint64_t ended_ns; /* 0: it has not ended */
         int32_t pid;
         uint32_t uid;  /* (uint32_t)-1: the viewer may not know it */
-        char name[64]; /* empty: the same */
+        char name[64]; /* empty: the viewer may not know it */
 };
 
 _Static_assert(sizeof(struct history_record) == 32, "no padding");

@@ -3,8 +3,8 @@
  * name is its process number. So a reader sees the figures grow, and those of a killed process
  * stay.
  *
- * In the byte order of the machine, because both ends are on one. All counts only grow. A reader
- * must check every number: the program can write anything there. */
+ * All numbers are in the byte order of the machine, because both ends are on one machine. All
+ * counts only grow. A reader must check every number: the program can write anything there. */
 #pragma once
 
 #include <stdatomic.h>
@@ -20,14 +20,14 @@
 
 enum measure_copy { MEASURE_TO_DEVICE, MEASURE_TO_HOST, MEASURE_WITHIN, MEASURE_COPIES };
 
-/* Time by pairs of events around some of the launches. The pair's distance is the time of the work
- * if the GPU was still busy with earlier work of the stream when all was submitted. If not, the
- * time that the processor took between the two submissions is subtracted (`late` samples). Work
- * that runs beside it on other streams makes a sample longer. */
+/* Times of some of the launches, each measured by a pair of events around it. If the GPU was still
+ * busy with earlier work of the stream when all was submitted, the time between the events is that
+ * of the work. If not, the time that the processor took between the two submissions is subtracted
+ * (`late` samples). Work on other streams at the same time makes a sample longer. */
 struct measure_time {
         _Atomic uint64_t launches;
         _Atomic uint64_t samples, sampled_ns;
-        _Atomic uint64_t late, late_ns; /* the samples of which time was subtracted */
+        _Atomic uint64_t late, late_ns; /* the samples from which time was subtracted */
 };
 
 /* One kernel in one geometry. It is valid once `ready` is set. */
@@ -50,13 +50,13 @@ struct measure_node {
 /* One instantiated graph. Its kernels are those at the time of the instantiation. */
 struct measure_graph {
         _Atomic uint32_t ready;
-        uint32_t first, count; /* its part of nodes[] */
+        uint32_t first, count; /* the part of nodes[] that belongs to the graph */
         uint32_t unknown;      /* nodes that are kernels and could not be listed */
         struct measure_time time;
 };
 
 struct measure_page {
-        _Atomic uint64_t magic; /* set last */
+        _Atomic uint64_t magic; /* the library sets it last */
         uint32_t pid;
         /* The GPU of the first kernel. */
         uint32_t sms, threads_per_sm, l2_bytes;
@@ -70,8 +70,8 @@ struct measure_page {
         _Atomic uint64_t unlisted; /* launches of kernels and graphs that the tables have no room
                                       for */
         _Atomic uint64_t copied[MEASURE_COPIES]; /* bytes */
-        _Atomic uint64_t peak_bytes;             /* of allocations and contexts */
-        _Atomic uint64_t cost_ns;                /* spent on samples by the program's threads */
+        _Atomic uint64_t peak_bytes;             /* memory of allocations and contexts */
+        _Atomic uint64_t cost_ns; /* time that the program's threads spent on samples */
 
         /* The work that begins a step (work_steps.h). A rarer sort of work that is found later
          * begins another era, with its own count. */

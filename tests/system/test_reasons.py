@@ -13,7 +13,8 @@ from world import BUILD, GENEROUS_S, wait_for
 SUBLET = os.path.join(BUILD, "sublet")
 HOLD = os.path.join(BUILD, "programs", "hold")
 
-LINE = re.compile(r"libsublet\[\d+\]: warning: out of memory: this program asks for (\d+) MiB of GPU 0 beside (\d+) MiB, but (.+)")
+LINE = re.compile(r"libsublet\[\d+\]: warning: out of memory: this program asks for (\d+) MiB of GPU 0 "
+                  r"beside the (\d+) MiB that it holds, but (.+)")
 
 
 def hold(world, mib, **env):

@@ -26,7 +26,7 @@ struct cli_command {
         const char *arguments;
         const char *help;
         const struct option_row *options; /* NULL: no options */
-        void (*explain)(FILE *out); /* prints what help says below the options; NULL: no more */
+        void (*explain)(FILE *out);       /* prints the end of the help; NULL: there is none */
 };
 
 #define COMMAND(name, options, explain, arguments, help) \

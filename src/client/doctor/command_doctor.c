@@ -426,8 +426,8 @@ static const char *who_requires(void)
         return setting_is_on(SETTING_REQUIRE) ? "SUBLET_REQUIRE=1 is set" : NULL;
 }
 
-/* on_demand: if no daemon runs in this directory, a program starts one. requires: what
- * who_requires() returned. */
+/* Reports that no daemon answers. on_demand: if no daemon runs in this directory, a program starts
+ * one. requires: what who_requires() returned. */
 static void judge_absent_daemon(int r, const char *dir, enum paths_kind kind, bool on_demand,
                                 const char *requires)
 {
@@ -628,7 +628,8 @@ static const char *verdict(void)
 
 #define FILES_LEAST 32 /* descriptors that a process must be allowed */
 
-/* False: too few descriptors. The other checks would then report existing files as missing. */
+/* Returns false if the process may open too few descriptors. The other checks would then report
+ * existing files as missing. */
 static bool can_look(void)
 {
         struct rlimit files;

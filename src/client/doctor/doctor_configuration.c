@@ -34,7 +34,7 @@ static bool ask(const char *dir, bool on_demand, const char *file, char ret[stat
         return line_of(argv, NULL, ret, SENTENCE_MAX) == CLI_USAGE;
 }
 
-/* The daemon's sentence, without the name of the program that said it. */
+/* Returns the daemon's sentence, without the name of the program that said it. */
 static const char *sentence(const char *line)
 {
         static const char name[] = "subletd: ";

@@ -6,6 +6,6 @@
 #include <jansson.h>
 
 /* Reports a mistake in the files of the daemon in `dir`, and what the daemon goes on with.
- * on_demand: a program starts a private daemon there if there is none. status: the daemon's; NULL:
- * none answers. False: there is a mistake. */
+ * on_demand: a program starts a private daemon there if there is none. status: that of the daemon;
+ * NULL: no daemon answers. False: there is a mistake. */
 bool configuration_look(const char *dir, bool on_demand, const json_t *status);

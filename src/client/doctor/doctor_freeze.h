@@ -29,6 +29,6 @@ struct freeze_report {
  * folder: where the driver's libraries are; NULL: the usual search. 0 or -errno. */
 int freeze_ask(const char *library, const char *folder, unsigned gpus, struct freeze_report *ret);
 
-/* The entry of the testing process, `sublet doctor --try-freezing DESCRIPTOR GPUS`. Returns -1 for
- * other arguments; otherwise it does not return. */
+/* Runs the testing process, `sublet doctor --try-freezing DESCRIPTOR GPUS`. Returns -1 for other
+ * arguments; otherwise it does not return. */
 int freeze_try(int argc, char **argv);

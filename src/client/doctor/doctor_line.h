@@ -1,4 +1,4 @@
-/* doctor_line.h: what another program says. */
+/* doctor_line.h: the first line that another program prints. */
 #pragma once
 
 #include <stddef.h>

@@ -35,7 +35,8 @@ void places_look_at_runtime(void)
         }
 }
 
-/* A daemon that nobody uses any more ends soon. One that does not answer counts as used. */
+/* True if programs use the daemon. A daemon that nobody uses any more ends soon. One that does not
+ * answer counts as used. */
 static bool has_programs(const char *dir)
 {
         json_t *answer = NULL;
@@ -48,7 +49,7 @@ static bool has_programs(const char *dir)
 
 void places_look_at_others(const struct target *target, const char *dir, enum paths_kind kind)
 {
-        const bool asked = target->daemon || target->simulated; /* about one daemon alone */
+        const bool asked = target->daemon || target->simulated; /* asked about one daemon */
         const struct paths_input in = paths_input_here();
         struct private_place places[PLACES_MAX];
         const unsigned n = asked ? 0 : places_look(&in, places);

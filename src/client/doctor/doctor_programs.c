@@ -21,7 +21,7 @@
 #include "client/launch/unshared.h"
 
 #define SEGMENTS   "/dev/shm/"    /* where the simulator keeps its sessions */
-#define AGENT_NAME "sublet-agent" /* of the library's thread (src/preload/agent/agent.c) */
+#define AGENT_NAME "sublet-agent" /* name of the library's thread (src/preload/agent/agent.c) */
 
 static const struct {
         const char *name, *what;
@@ -33,7 +33,7 @@ static const struct {
 /* Which driver counts. */
 struct wanted {
         bool simulated;
-        char folder[PATH_MAX]; /* of the simulated driver */
+        char folder[PATH_MAX]; /* folder of the simulated driver */
         ino_t segments[8];     /* files of the simulator's session */
         unsigned n;
 };

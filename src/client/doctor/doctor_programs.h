@@ -15,7 +15,7 @@ struct program_unshared {
         bool loaded;         /* it has loaded libsublet.so, and has no thread of ours */
         bool musl;           /* it runs on the C library musl */
         bool preloads, ours; /* it began with LD_PRELOAD; libsublet.so was in it */
-        char preload[160];   /* what was in it; clean */
+        char preload[160];   /* the value of LD_PRELOAD; clean */
 };
 
 /* Looks at each process that this user may look at. If the process has loaded both libsublet.so and

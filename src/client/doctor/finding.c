@@ -15,7 +15,7 @@ struct noted {
 static struct noted *all;
 static size_t n_all;
 
-/* Without memory a finding is left out. */
+/* If there is no memory for a finding, it is left out. */
 void finding_add(enum finding finding, const char *format, ...)
 {
         struct noted *more = realloc(all, (n_all + 1) * sizeof(*all));

@@ -7,7 +7,7 @@ enum finding { OK, WARN, FAIL };
 /* Notes a finding. */
 void finding_add(enum finding finding, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
-/* Notes what to do about the finding before. */
+/* Notes what to do about the last finding. */
 void finding_remedy(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Returns the worst finding so far. */
 enum finding finding_worst(void);

@@ -35,8 +35,8 @@ struct driver_report {
         int nvml;    /* true if NVML answered */
         int n_gpus;
         char library[PATH_MAX]; /* the file of the driver; "": unknown */
-        char reason[256]; /* for DRIVER_NOT_FOUND the loader's message, for DRIVER_NOT_STARTED the
-                             error's name */
+        char reason[256];       /* the loader's message for DRIVER_NOT_FOUND, the error's name for
+                                   DRIVER_NOT_STARTED */
         struct driver_symbols symbols;
         struct driver_gpu gpus[DRIVER_GPUS_MAX];
 };

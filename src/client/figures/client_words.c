@@ -32,7 +32,7 @@ const json_t *clients_find(const json_t *status, int pid)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client)
                         if (json_integer_value(json_object_get(client, "pid")) == pid &&
                             (!found || json_is_object(json_object_get(client, "frozen"))))
-                                found = client; /* of two entries prefer the one with "frozen":
+                                found = client; /* prefer, of two entries, the one with "frozen":
                                                    the other has lost its connection */
         return found;
 }
@@ -95,7 +95,7 @@ void client_put(const json_t *client, const char *field, enum figure kind,
 
 /* The states, in the order of the rows that are in them. The summary counts by `verb`. */
 static const struct {
-        const char *state, *verb; /* "": as the one before */
+        const char *state, *verb; /* "": as in the row before */
         const char *help;
 } states[] = {
         {"running", "run", "it may compute: all of its memory is on the GPU"},

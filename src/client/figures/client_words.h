@@ -41,8 +41,8 @@ double client_moved(const json_t *client);
 #define OTHER_MAX (4 * FIGURE_MAX)
 void other_put(const json_t *other, char text[static OTHER_MAX]);
 
-/* For qsort() of json_t *. Running clients come first. Of waiting clients, the one that has waited
- * longest comes first. */
+/* Compares for qsort() of json_t *. Running clients come first. Of waiting clients, the one that
+ * has waited longest comes first. */
 int clients_compare(const void *a, const void *b);
 
 /* What client_notes() prints in addition to what stands in the way of a client's work. */

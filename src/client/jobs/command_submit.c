@@ -29,16 +29,16 @@
 #include "job/job.h"
 #include "job/ways.h"
 
-#define FILE_MAX_BYTES (256u << 10) /* as the daemon takes it */
+#define FILE_MAX_BYTES (256u << 10) /* the most that the daemon takes */
 #define NAME_MAX_BYTES 63u
 #define TICK_MS        1000
 #define RETRY_NS       (NSEC_PER_SEC / 2)
 #define NO_GPU_NS      (5 * NSEC_PER_SEC) /* a daemon that has just started finds its GPUs by then */
-#define WARM_NS        (3 * NSEC_PER_SEC) /* after the first launch, before progress is told */
+#define WARM_NS        (3 * NSEC_PER_SEC) /* from the first launch to the first progress told */
 #define BY_SIGNAL      128                /* plus the signal's number, as in shells */
 
 struct submitting {
-        /* As asked for. */
+        /* The command line. */
         const char *job_path;
         double bound;
         bool ways[WAYS];
@@ -49,8 +49,8 @@ struct submitting {
         struct job job;
         bool has_job;
         struct place place;
-        int signals;        /* of signalfd() */
-        char folder[40];    /* of the library's counts; "": none */
+        int signals;        /* descriptor of signalfd() */
+        char folder[40];    /* folder of the library's counts; "": none */
         double alone;       /* launches a second alone; 0: not known */
         bool told;          /* people were told why it waits */
         uint64_t no_gpu_ns; /* since when the daemon has known no GPU; 0: it knows one */
@@ -169,7 +169,7 @@ static bool is_shared(const struct submitting *s)
         return strcmp(s->place.way, way_names[WAY_SHARED]) == 0;
 }
 
-/* Under MPS the job may use its share of the SMs, or less, if its user has set less. */
+/* Sets the job's share of the SMs under MPS, unless its user has set a smaller one. */
 static int set_share(void)
 {
         static const char variable[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
@@ -393,7 +393,7 @@ static bool has_no_gpu(const struct submitting *s)
         return !s->wait_ns && s->no_gpu_ns && clock_now_ns() - s->no_gpu_ns >= NO_GPU_NS;
 }
 
-/* Returns the status to end with. */
+/* Follows the job until it has ended. Returns the status to end with. */
 static int attend(struct submitting *s)
 {
         const uint64_t began = clock_now_ns();

@@ -19,7 +19,7 @@ struct place {
         const struct launch *launch;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
-        json_t *order; /* without "running" */
+        json_t *order; /* the order, without "running" */
         char *file;    /* the job file as one line; NULL: none */
         size_t file_size;
 

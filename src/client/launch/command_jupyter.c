@@ -84,8 +84,8 @@ static int set_kernel_name(const struct option_row *row, void *field, const char
 
 const struct option_row jupyter_options[] = {
         {"name", "NAME",
-         "of the kernel (default: sublet, or KERNEL-sublet); python3 replaces the kernel that new "
-         "notebooks get",
+         "name of the kernel (default: sublet, or KERNEL-sublet); python3 replaces the kernel that "
+         "new notebooks get",
          set_kernel_name, AT(name), .form = KERNEL_NAME},
         {"display-name", "TEXT", "how Jupyter's menus call the kernel", options_set_text,
          AT(display_name)},
@@ -93,11 +93,11 @@ const struct option_row jupyter_options[] = {
          options_set_text, AT(python)},
         {"kernel", "KERNEL", "instead: run an installed kernel of Jupyter under sublet",
          set_kernel_name, AT(kernel), .form = KERNEL_NAME},
-        {"user", NULL, "for you alone (the default)", options_set_true, AT(user)},
-        {"sys-prefix", NULL, "in the environment of that Python, for all who use it",
+        {"user", NULL, "install it for you alone (the default)", options_set_true, AT(user)},
+        {"sys-prefix", NULL, "install it in the environment of that Python, for all who use it",
          options_set_true, AT(sys_prefix)},
-        {"prefix", "DIR", "in DIR/share/jupyter; /usr/local is for all users", options_set_text,
-         AT(prefix)},
+        {"prefix", "DIR", "install it in DIR/share/jupyter; /usr/local is for all users",
+         options_set_text, AT(prefix)},
         {"force", NULL, "replace a kernel that sublet has not installed", options_set_true,
          AT(force)},
         {.set = keep_option, .more = launch_options},

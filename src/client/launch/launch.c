@@ -147,7 +147,7 @@ const struct option_row launch_options[] = {
          "swap: moved as a whole; overflow: may be more than the card; managed: comes back by page "
          "faults",
          SETTING(MEMORY)},
-        {"keep", "SIZE", "with --memory overflow: use so much of the card at most", SETTING(KEEP)},
+        {"keep", "SIZE", "with --memory overflow: use at most SIZE of the card", SETTING(KEEP)},
         {"profile", "FILE",
          "with --memory overflow: find the buffers worth their place on the card by trying, and "
          "write them to FILE",
@@ -169,11 +169,11 @@ const struct option_row launch_options[] = {
          "GPU or GPUs",
          SETTING(RANKS)},
         {"gpu", "auto|N|UUID[,...]",
-         "on the GPU that has most room, or on these GPUs; N as in status and nvidia-smi",
+         "use the GPU that has most room, or these GPUs; N as in status and nvidia-smi",
          options_set_text, AT(gpu)},
         {"daemon", "DIR", "use the daemon whose sockets are in DIR", options_set_text, AT(daemon)},
         {"sim", "memory=1GiB,bus=12GB/s,gpus=1,session=NAME",
-         "on the simulated driver instead of a GPU", launch_set_sim, .optional = true},
+         "use the simulated driver instead of a GPU", launch_set_sim, .optional = true},
         {"verbose", NULL, "say which GPUs it may use, with how many others, and what is free",
          options_set_true, AT(verbose), .letter = 'v'},
         {0},
@@ -263,7 +263,7 @@ static int set_ranks(struct launch *l)
                 chosen = getenv("CUDA_VISIBLE_DEVICES");
         if (chosen)
                 r = set(l, settings[SETTING_RANKS_GPUS].name, chosen);
-        (void)snprintf(job, sizeof(job), "%d", (int)getpid()); /* which will be the program's */
+        (void)snprintf(job, sizeof(job), "%d", (int)getpid()); /* the program will have this pid */
         if (r == CLI_OK && !setting_text(SETTING_RANKS_JOB))
                 r = set(l, settings[SETTING_RANKS_JOB].name, job);
         launch_unset(l, "CUDA_VISIBLE_DEVICES");
@@ -368,7 +368,7 @@ static const struct framework_setting framework_settings[] = {
 #include "base/frameworks.def"
 };
 
-/* Set by --pools. PyTorch has renamed its variable; a release that knows both names prefers the
+/* --pools sets these. PyTorch has renamed its variable; a release that knows both names prefers the
  * newer one.
  * https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
  */

@@ -22,9 +22,9 @@
 
 #define NAPS   600
 #define NAP_NS (5 * NSEC_PER_MSEC)
-#define LOOKS  20 /* questions until the figures are new */
+#define LOOKS  20 /* how often the daemon is asked until its figures are new */
 
-#define NODES_MAX 256 /* of /dev/nvidiaN */
+#define NODES_MAX 256 /* device files /dev/nvidiaN that are looked for */
 
 /* ---- the daemon ---- */
 
@@ -385,7 +385,7 @@ void gpu_line(const json_t *status, const char *visible, char *line, size_t n)
 
                 gpu = find(gpus, name + strspn(name, " "), &matches);
                 if (!gpu)
-                        break; /* as for the driver, this ends the list */
+                        break; /* this entry ends the list, as for the driver */
                 add_gpu(gpu, line, n);
         }
         if (!line[0])

@@ -15,11 +15,12 @@ struct launch;
  * variables if there is none. CLI_OK, or an exit status after a message. */
 int gpu_choose(struct launch *l, const char *text);
 
-/* The same for one GPU that the daemon has named. Uses the UUID if the daemon has just ended. */
+/* Sets CUDA_VISIBLE_DEVICES to one GPU that the daemon has named. If the daemon has just ended, the
+ * value is the UUID. */
 int gpu_show(struct launch *l, const char *dir, enum paths_kind kind, const char *uuid);
 
-/* Writes of each GPU that CUDA_VISIBLE_DEVICES shows how many programs share it and what is free.
- * visible: the variable's value; NULL: unset. Pure. */
+/* Writes how many programs share each GPU that CUDA_VISIBLE_DEVICES shows, and how much of the GPU
+ * is free. visible: the variable's value; NULL: unset. Pure. */
 void gpu_line(const json_t *status, const char *visible, char *line, size_t n);
 
 /* r: what an order to a daemon has returned. Starts a private daemon with the launch's variables,

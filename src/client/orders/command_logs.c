@@ -41,7 +41,7 @@ static int become(char **argv)
                         strerror(errno));
 }
 
-/* -F goes on when the daemon shortens its log. */
+/* Runs tail(1). Its option -F goes on when the daemon shortens its log. */
 static int show_file(const struct request *q, const char *path)
 {
         char *argv[] = {"tail", "-n", (char *)q->lines, "--", (char *)path, NULL};

@@ -27,7 +27,7 @@ struct program {
         char name[64];
         bool already; /* the program had received the same order before */
         uint64_t ordered_ns;
-        uint64_t bytes; /* evict: what was to leave the cards */
+        uint64_t bytes; /* evict: bytes that were to leave the cards */
         enum outcome outcome;
         bool again; /* evict: the order is to be given again */
         char in_the_way[2 *
@@ -120,7 +120,7 @@ static bool has_work(const json_t *client)
                (is_in_state(client, "running") && !json_is_true(json_object_get(client, "idle")));
 }
 
-/* A process has an entry for each of its GPUs. */
+/* Looks at the program on each of its GPUs: it has an entry for each. */
 static void look_at_evicted(struct program *p, const json_t *status)
 {
         char bytes[UNITS_TEXT_MAX], rest[UNITS_TEXT_MAX], time[UNITS_TEXT_MAX];
@@ -156,9 +156,9 @@ static void look_at_evicted(struct program *p, const json_t *status)
 
 /* One of the three orders. */
 struct verb {
-        const char *name, *told; /* told to do what */
+        const char *name, *told; /* told: completes "was told to ...", such as "stand still" */
         void (*look)(struct program *p, const json_t *client);
-        bool withdrawn; /* if the program does not obey in time */
+        bool withdrawn; /* the order is withdrawn if the program does not obey in time */
 };
 
 /* Notes why the program has not obeyed yet. */
@@ -276,7 +276,8 @@ static void interrupt(int number)
         interrupted = number;
 }
 
-/* An order that has failed must not stop the program at some later time. True: it is withdrawn. */
+/* Withdraws the order: one that has failed must not stop the program at some later time. True: it
+ * is withdrawn. */
 static bool withdraw(const struct target *target, const struct program *p)
 {
         json_t *answer = NULL;

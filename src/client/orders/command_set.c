@@ -15,7 +15,7 @@ struct request {
 
 const struct option_row set_options[] = {
         TARGET_OPTION_ROWS(offsetof(struct request, target)),
-        {"pid", "PID|NAME", "of this program, not of the daemon", options_set_text,
+        {"pid", "PID|NAME", "settings of this program, not of the daemon", options_set_text,
          offsetof(struct request, program)},
         {0},
 };

@@ -18,7 +18,7 @@
 #include "client/figures/user_names.h"
 #include "client/figures/client_words.h"
 
-#define WATCH_NS (1 * NSEC_PER_SEC) /* between two tables of --watch */
+#define WATCH_NS (1 * NSEC_PER_SEC) /* time between two tables of --watch */
 
 struct request {
         struct target target;
@@ -124,7 +124,7 @@ static void show_others(const struct request *q)
                                json_pack("{ss}", "order", "status"), &answer);
                 if (r < 0)
                         continue;
-                if (!clients_use(answer)) { /* it ends soon */
+                if (!clients_use(answer)) { /* this daemon ends soon */
                         json_decref(answer);
                         continue;
                 }

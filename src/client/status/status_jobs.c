@@ -21,7 +21,7 @@ static const struct column {
         {"OBSERVED", "observed", FIGURE_TEXT},
 };
 
-/* A progress is a fraction, which no kind of figure shows. */
+/* Writes a cell. A progress is a fraction, for which there is no kind of figure. */
 static void put(const json_t *job, const struct column *c, char cell[static FIGURE_MAX])
 {
         const json_t *value = json_object_get(job, c->field);

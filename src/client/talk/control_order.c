@@ -77,7 +77,7 @@ int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                                 "the name of the directory '%s%s' is too long for a socket: choose "
                                 "a shorter one",
                                 target->daemon ? target->daemon : ret, target->daemon ? "" : "...");
-        /* The words of sublet run, which starts no daemon there. */
+        /* Uses the words of sublet run, which starts no daemon there. */
         if (target->daemon && access(target->daemon, F_OK) < 0 && errno == ENOENT)
                 return cli_fail(CLI_USAGE, "--daemon: there is no directory '%s'", target->daemon);
         if (*ret_kind == PATHS_PRIVATE)

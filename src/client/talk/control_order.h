@@ -36,18 +36,18 @@ int target_set_sim(const struct option_row *row, void *target, const char *value
 int target_dir(const struct target *target, char ret[static PATHS_DIR_MAX],
                enum paths_kind *ret_kind);
 
-/* 0 if this user can make the directory, in which a program would then start a daemon; else
- * -errno. */
+/* Checks whether this user can make the directory, in which a program would then start a daemon. 0
+ * or -errno. */
 int target_can_make(const char *dir);
 
 /* Takes the result of ask_daemon() and its answer. Prints a message for an error, and for an
  * answer that is one. public: the order was one that every user may give. CLI_OK or CLI_FAILED. */
 int control_answered(int r, const char *dir, bool public, json_t *answer, json_t **ret_answer);
 
-/* As ask_daemon(), but prints a message for every failure and for an answer that is an error.
- * Takes over the reference to order. CLI_OK or CLI_FAILED. */
+/* Asks as ask_daemon() does, but prints a message for every failure and for an answer that is an
+ * error. Takes over the reference to order. CLI_OK or CLI_FAILED. */
 int control_order(const struct target *target, json_t *order, json_t **ret_answer);
-/* The same for an answer that bytes follow, as for ask_daemon_bytes(). The caller frees *ret_bytes.
- */
+/* Gives an order as control_order() does, for an answer that bytes follow (ask_daemon_bytes()). The
+ * caller frees *ret_bytes. */
 int control_order_bytes(const struct target *target, json_t *order, json_t **ret_answer,
                         void **ret_bytes);

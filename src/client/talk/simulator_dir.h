@@ -5,7 +5,7 @@
 
 /* A session whose name begins with '+' is open to all users. */
 #define SIMULATOR_SESSION_FORM "up to 32 letters, digits, '-' and '_', perhaps after a '+'"
-/* 0: the name has not this form. */
+/* Returns 0 if the name does not have this form. */
 int simulator_session_is_good(const char *session);
 
 /* Finds the directory of the simulator's daemon; each SIMCUDA_SESSION has one. CLI_OK, or an exit

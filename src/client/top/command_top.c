@@ -29,8 +29,8 @@
 #define INTERVAL_MIN (100 * NSEC_PER_MSEC)
 #define INTERVAL_MAX (3600 * NSEC_PER_SEC)
 #define ANSWER_NS    (3 * NSEC_PER_SEC)    /* how long the daemon may take to answer */
-#define SETTLE_NS    (100 * NSEC_PER_MSEC) /* after an order, when its effect is looked at */
-#define ORDERS_MAX   16                    /* that wait while the daemon answers */
+#define SETTLE_NS    (100 * NSEC_PER_MSEC) /* time from an order to the look at its effect */
+#define ORDERS_MAX   16                    /* orders that wait while the daemon answers */
 #define WIDTH        80
 #define WIDTH_MAX    1000
 
@@ -41,16 +41,16 @@ struct top {
         struct history *history;
         struct frame frame;
         uint64_t interval_ns;
-        unsigned width; /* of the snapshot; 0: not given */
+        unsigned width; /* columns of the snapshot; 0: not given */
         bool snapshot;
         bool unicode;
 
         /* At most one order is under way, or a look at the status; other orders wait. */
         struct ask_talk talk;
-        struct top_order asked; /* name NULL: the status */
+        struct top_order asked; /* name NULL: the status was asked for */
         struct top_order waiting[ORDERS_MAX];
         unsigned n_waiting;
-        int set_pid, set_priority; /* what was set after the last look; pid 0: nothing */
+        int set_pid, set_priority; /* an order after the last look; pid 0: there was none */
         uint64_t asked_ns, next_ns;
 };
 
@@ -226,7 +226,7 @@ static void take_priority(struct top *t, const json_t *answer)
 static void say_answer(struct top *t, const json_t *answer)
 {
         const struct top_order *o = &t->asked;
-        const json_t *bytes = json_object_get(answer, "bytes"); /* of evict */
+        const json_t *bytes = json_object_get(answer, "bytes"); /* the answer to evict has it */
         const bool already = json_is_true(json_object_get(answer, "already"));
         char name[FIGURE_MAX], size[FIGURE_MAX];
 
@@ -328,7 +328,7 @@ static bool read_keys(struct top *t)
         return true;
 }
 
-/* Begins what is due. True: the picture has changed. */
+/* Begins the next order or look, if one is due. True: the picture has changed. */
 static bool begin_order(struct top *t)
 {
         const struct top_order status = {0}, order = t->waiting[0];

@@ -51,7 +51,7 @@ int frame_columns(const struct frame *f, const char *text);
 /* Writes UTF-8 into at most `width` columns; a text that is cut ends in "+", as in ps and top. What
  * is outside the frame is left out. Returns the columns that were used. */
 int frame_text(struct frame *f, int y, int x, int width, unsigned style, const char *text);
-/* The same at the right end of these columns. */
+/* Writes a text as frame_text() does, but at the right end of these columns. */
 void frame_right(struct frame *f, int y, int x, int width, unsigned style, const char *text);
 void frame_fill(struct frame *f, int y, int x, int width, unsigned style, wchar_t c);
 void frame_select(struct frame *f, int y);

@@ -1,4 +1,4 @@
-/* keys.c: owns the meaning of keys. Must never act itself on a program. */
+/* keys.c: owns the meaning of keys. Must never act on a program itself. */
 #include "client/top/keys.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ const struct key_help keys_help[] = {
         {"h", "help", "show or leave this help"},
         {"< >", "sort", "sort by the column on the left or right"},
         {"i", "", "invert the order"},
-        {"/", "filter", "show only what contains a text; Enter keeps it, Esc ends it"},
+        {"/", "filter", "show only rows with a text; Enter keeps it, Esc ends it"},
         {"p", "pause", "let the selected program stand still on the GPU"},
         {"r", "resume", "let it go on"},
         {"e", "evict", "move its memory to the host, until its next turn"},

@@ -17,7 +17,7 @@
 #define CHART_PART   6 /* a chart gets at most this part of the height */
 #define DETAIL_MOST  7
 #define MESSAGE_MOST 4
-#define TEXT_MOST    3 /* lines of the queue, and of the programs outside the daemon */
+#define TEXT_MOST    3 /* lines at most of the queue, and of the programs outside the daemon */
 #define TEXT_MAX     1024
 
 /* The lines of each part, from above. A part without room has none. */

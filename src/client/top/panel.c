@@ -93,7 +93,7 @@ static wchar_t level(const struct frame *f, double value, int row, int height)
 
         if (value < 0)
                 return L' ';
-        eighths = MAX(eighths, 1); /* a known 0 is seen, an unknown one is not */
+        eighths = MAX(eighths, 1); /* draws a known 0, but nothing for an unknown value */
         return (f->unicode ? fine : rough)[MIN(MAX(eighths - row * 8, 0), 8)];
 }
 

@@ -64,7 +64,7 @@ static void set_pairs(void)
 {
         bool many;
 
-        (void)start_color(); /* which sets COLORS */
+        (void)start_color(); /* this sets COLORS */
         (void)use_default_colors();
         many = COLORS >= 256;
         for (unsigned i = 0; i < STYLE_HUE; i++)

@@ -13,13 +13,13 @@
 
 #define GPUS_MAX 32
 #define SAMPLES  16
-#define SAMPLE_S 2.0 /* so the share got is that of the last half minute */
+#define SAMPLE_S 2.0 /* seconds between two samples: all of them cover the last half minute */
 #define HUES_MAX 4096u
 
 struct past {
         int pid, gpu;
         unsigned hue;
-        bool here;  /* in the present look */
+        bool here;  /* the present look shows it */
         bool fresh; /* there was no look before */
         double moved;
         struct {

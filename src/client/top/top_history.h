@@ -11,7 +11,8 @@ struct history_gpu {
         int index;
         char uuid[64];
         float use[HISTORY_LOOKS]; /* 0 to 1; look i is at i % HISTORY_LOOKS; negative: not known */
-        float bus[HISTORY_LOOKS]; /* bytes a second, in both directions; the same */
+        float bus[HISTORY_LOOKS]; /* bytes a second, in both directions; kept and negative as in
+                                     `use` */
         unsigned looks;
 };
 

@@ -19,8 +19,8 @@
 
 enum how { TEXT, COUNT, SIZE, SECONDS, ID, GPU, STATE, ASKED, GOT, RATE, NEXT, NOTE };
 
-/* Floors and ranks are those of fit_columns.h. A column without any value other than the usual one
- * is the first to be left out where the terminal is narrow (SPARE), or is never shown (SELDOM). */
+/* Floors and ranks are those of fit_columns.h. A column may have no value other than the usual one.
+ * Then it is the first to be left out in a narrow terminal (SPARE), or is never shown (SELDOM). */
 enum when { ALWAYS, SPARE, SELDOM };
 
 static const struct column {
@@ -68,7 +68,7 @@ const char *table_column_name(unsigned column)
 
 unsigned table_next(unsigned column, int direction)
 {
-        const unsigned sortable = COLUMNS - 1; /* not by notes */
+        const unsigned sortable = COLUMNS - 1; /* rows are not sorted by notes */
 
         return (column + sortable + (direction > 0 ? 1 : sortable - 1)) % sortable;
 }
@@ -89,7 +89,7 @@ static void put_asked(const json_t *client, char cell[static CELL_MAX])
         const double weight = figure_number(client, "weight");
         int used = 0;
 
-        if (!is_known(client, "weight")) { /* another user's program */
+        if (!is_known(client, "weight")) { /* it is another user's program */
                 (void)strcpy(cell, FIGURE_UNKNOWN);
                 return;
         }

@@ -11,8 +11,8 @@ struct table_row {
 };
 
 struct table {
-        struct table_row *rows; /* as the filter and the order say */
-        size_t n, all;          /* all: without the filter */
+        struct table_row *rows; /* the rows that the filter passes, sorted */
+        size_t n, all;          /* all: how many rows there are without the filter */
         bool gpus;              /* there are several cards */
 };
 

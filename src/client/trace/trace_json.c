@@ -135,7 +135,7 @@ static json_t *span_args(const struct trace_event *e)
         return args;
 }
 
-/* An arrow from the program that gave way to the turn that this made possible. */
+/* Adds an arrow from the program that gave way to the turn that this made possible. */
 static void add_arrow(const struct trace_view *v, json_t *list, const struct trace_event *to,
                       size_t id)
 {

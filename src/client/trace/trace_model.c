@@ -25,13 +25,13 @@ struct cell {
 /* A record, or the end of a row, in the order of time. */
 struct item {
         uint64_t time_ns;
-        size_t index; /* of the record; rows are numbered after all records */
+        size_t index; /* index of the record; rows are numbered after all records */
 };
 
 struct reader {
         const struct trace_input *in;
         struct trace *out;
-        uint16_t *track; /* of each row */
+        uint16_t *track; /* the track of each row */
         struct cell (*cells)[TRACE_GPUS_MAX];
         uint64_t first_ns;
 };
@@ -371,10 +371,10 @@ static int by_begin(const void *a, const void *b)
 
         if (x->begin_ns != y->begin_ns)
                 return x->begin_ns < y->begin_ns ? -1 : 1;
-        return x->made_way < y->made_way ? -1 : x->made_way > y->made_way; /* the order of adding */
+        return x->made_way < y->made_way ? -1 : x->made_way > y->made_way; /* as they were added */
 }
 
-/* Closes what goes on, leaves out what is too old, and sorts. */
+/* Ends the events that go on, leaves out those that are too old, and sorts the rest. */
 static void finish(struct reader *d)
 {
         struct trace *t = d->out;

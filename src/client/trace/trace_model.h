@@ -21,7 +21,7 @@ enum trace_what {
         TRACE_PAUSED,
         TRACE_GIVES_WAY,
         TRACE_EVICTS,
-        TRACE_SPANS, /* what is above has a duration; what is below happens at one moment */
+        TRACE_SPANS, /* the ones above have a duration; the ones below happen at one moment */
         TRACE_COMES = TRACE_SPANS,
         TRACE_LEAVES,
         TRACE_MOVES,
@@ -36,15 +36,15 @@ struct trace_event {
         enum trace_what what;
         uint64_t begin_ns, end_ns;
         uint16_t track;      /* the program: index of its first row; TRACE_NO_TRACK: the daemon */
-        uint8_t gpu, detail; /* detail: of REFUSED the reason, of STARTS and SETTINGS the mode, of
-                                ORDERED an enum history_order */
+        uint8_t gpu, detail; /* detail: the reason of REFUSED, the mode of STARTS and SETTINGS, the
+                                enum history_order of ORDERED */
         uint8_t marks;       /* all enum history_marks in this time */
         bool going_on;
         uint64_t out, in; /* bytes evicted and restored */
         uint64_t lacks;   /* most bytes that it waited for */
-        uint64_t value;   /* of MEMORY the bytes on the GPU, of STARTS and SETTINGS the quantum, of
-                             ORDERED who gave the order, by uid; UINT32_MAX: unknown */
-        size_t made_way;  /* event of another program that let this turn begin, plus 1; 0: none */
+        uint64_t value;  /* MEMORY: bytes on the GPU; STARTS, SETTINGS: the quantum; ORDERED: uid of
+                            the person who gave the order, UINT32_MAX: unknown */
+        size_t made_way; /* event of another program that let this turn begin, plus 1; 0: none */
 };
 
 struct trace_input {
@@ -52,7 +52,7 @@ struct trace_input {
         const struct history_record *records;
         size_t n_programs, n_records;
         uint64_t now_ns;
-        uint64_t from_ns; /* leave out what ended before */
+        uint64_t from_ns; /* events that ended before this time are left out */
 };
 
 struct trace {
@@ -63,9 +63,9 @@ struct trace {
 /* Checks every number. 0 or -ENOMEM. The caller frees ret->events. */
 int trace_read(const struct trace_input *in, struct trace *ret);
 
-/* The words for what a program does; for TRACE_MEMORY too. */
+/* Returns the words for what a program does, and for TRACE_MEMORY. */
 const char *trace_what_text(enum trace_what what);
-/* The words for a refusal, and for an order. */
+/* Return the words for a refusal, and for an order. */
 const char *trace_refusal_text(uint8_t code);
 const char *trace_order_text(uint8_t order);
 /* Writes "NAME (PID)"; a name that the viewer may not know is left out. */

@@ -11,7 +11,7 @@
 
 #define NOTES_MAX   128
 #define PROGRAM_MAX 19   /* columns of a program: then most lines have 80 */
-#define WHOLE_MAX   1024 /* a line */
+#define WHOLE_MAX   1024 /* bytes of a line */
 
 /* Writes the local time of day, as 14:03:07.125, and the day. */
 static void put_time(const struct trace_view *v, uint64_t time_ns, char ret[static 32],

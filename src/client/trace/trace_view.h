@@ -17,7 +17,7 @@ struct trace_view {
 /* Returns the pod or the Slurm job of a program; NULL: it runs in none, or the viewer may not know.
  */
 const char *trace_tenant(const struct trace_view *v, uint16_t track);
-/* Prints one line for each event, but none for the memory. */
+/* Prints one line for each event, except those of TRACE_MEMORY. */
 void trace_print(const struct trace_view *v, FILE *out);
 /* Returns a new object; NULL: no memory. GPUs are processes, programs are threads. */
 json_t *trace_json(const struct trace_view *v);

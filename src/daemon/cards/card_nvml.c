@@ -20,7 +20,7 @@ struct nvml {
         unsigned n;
         struct device {
                 nvmlDevice_t handle;
-                nvmlDevice_t gpu; /* of a MIG instance, the GPU that it is a part of */
+                nvmlDevice_t gpu; /* the GPU that a MIG instance is a part of */
                 uint8_t uuid[16];
                 char uuid_text[NVML_UUID_TEXT_MAX], name[NVML_NAME_MAX];
         } devices[SCHED_GPUS_MAX];

@@ -17,7 +17,7 @@
 enum compute_mode {
         COMPUTE_MODE_UNKNOWN = -1,
         COMPUTE_MODE_DEFAULT = 0,
-        COMPUTE_MODE_EXCLUSIVE_THREAD = 1, /* of old drivers */
+        COMPUTE_MODE_EXCLUSIVE_THREAD = 1, /* only old drivers have this mode */
         COMPUTE_MODE_PROHIBITED = 2,       /* no process */
         COMPUTE_MODE_EXCLUSIVE_PROCESS = 3 /* one process */
 };
@@ -49,7 +49,7 @@ struct nvml_look {
         struct nvml_card cards[SCHED_GPUS_MAX];
 };
 
-/* 0, -ENOENT: no library; -EIO: it does not start. */
+/* Loads and starts the library. 0; -ENOENT: there is no library; -EIO: it does not start. */
 int nvml_open(struct nvml **ret);
 /* Reads all cards anew. */
 void nvml_read(const struct nvml *n, struct nvml_look *ret);

@@ -200,7 +200,7 @@ static void take_card(struct gpus *g, unsigned index, const struct nvml_card *ca
         }
         for (unsigned i = 0; i < g->n; i++)
                 if (!g->list[i].vouched && !g->list[i].displaced) {
-                        g->list[i].displaced = true; /* this card gets its place next time */
+                        g->list[i].displaced = true; /* next time the new card gets this place */
                         return;
                 }
 }

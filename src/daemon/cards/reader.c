@@ -134,7 +134,7 @@ static bool copy_look(const struct nvml_look *from, struct nvml_look *to)
         return true;
 }
 
-/* One byte says that the look is complete, end of file that the process has ended. */
+/* One byte says that the look is complete; end of file says that the process has ended. */
 static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct reader *r = userdata;

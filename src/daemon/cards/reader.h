@@ -18,7 +18,7 @@ struct reader;
  * unknown, because NVML is missing or has not answered for 2 s. */
 typedef void (*reader_told)(void *userdata, const struct nvml_look *look, uint64_t asked_ns);
 
-/* 0 or -errno. */
+/* Makes a reader. 0 or -errno. */
 int reader_new(sd_event *event, reader_told told, void *userdata, struct reader **ret);
 void reader_free(struct reader *r); /* NULL is a no-op */
 

@@ -13,7 +13,7 @@
 #include "daemon/state/client.h"
 
 #define UNUSED_NS    (NSEC_PER_SEC / 10) /* a lease unused for less is not noted: gaps are short */
-#define PART_OF_CARD 64                  /* a smaller change of memory is not noted */
+#define PART_OF_CARD 64                  /* a change of less than the card / 64 is not noted */
 #define ENTRY_COSTS  10                  /* a row costs so many records: rows are scarcer */
 
 _Static_assert((int)SCHED_IDLE == HISTORY_IDLE && (int)SCHED_WAITING == HISTORY_WAITING &&
@@ -130,7 +130,7 @@ static void note_gpu(struct client *c, unsigned gpu, const struct change *ch)
         *n = (struct client_noted){true, v.usage.moved_out, v.usage.moved_in, v.usage.backed};
 }
 
-/* Notes the client's state if it is another one than noted, and what has moved until now. */
+/* Notes the client's state if it differs from the noted one, and what has moved until now. */
 static void note(struct client *c, const struct change *ch)
 {
         struct client_history *h = &c->history;
@@ -328,8 +328,8 @@ void history_left(struct client *c)
         c->history.entered = false;
 }
 
-/* Hides who gave an order. For a program's order this is shown to viewers who may know the program;
- * for the daemon's, only to those who may give it orders. */
+/* Hides who gave an order. If the order was for a program, viewers who may know the program see it.
+ * If it was for the daemon, only those who may give it orders do. */
 static void hide_orders(const struct peer *viewer, struct history_program *programs,
                         const struct ring_copy *copy)
 {

@@ -18,7 +18,7 @@ void history_settings(struct server *s);
 void history_client(struct client *c);
 /* Notes what an event of the scheduler has changed for any client. */
 void history_event(struct server *s);
-/* gpu: the scheduler's number. */
+/* Notes a refused request. gpu: the scheduler's number. */
 void history_refused(struct client *c, unsigned gpu, unsigned code);
 /* Notes an order. of: the program that it is for; NULL: it is for the daemon. Returns who gave it,
  * for the log, such as "by user 1001, process 42". */

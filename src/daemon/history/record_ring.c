@@ -1,5 +1,5 @@
-/* record_ring.c: owns the memory of the records. Must never block, nor use a number in it as an
- * index without a bound: an earlier worker that crashed may have written anything.
+/* record_ring.c: owns the memory of the records. Must never block, nor use a number from it as an
+ * index before checking its bound: an earlier worker that crashed may have written anything.
  * Why: docs/decisions.md, "The history is always on, and costs too little to be off". */
 #include "daemon/history/record_ring.h"
 
@@ -13,7 +13,8 @@
 struct ring {
         uint64_t count; /* records ever appended */
         struct history_program programs[HISTORY_PROGRAMS];
-        struct peer peers[HISTORY_PROGRAMS]; /* of the programs; readers do not get them */
+        struct peer peers[HISTORY_PROGRAMS]; /* the processes of the programs; readers do not get
+                                                them */
         struct history_record records[HISTORY_RECORDS];
 };
 

@@ -25,7 +25,7 @@ void ring_take(struct ring *r, uint64_t now_ns);
 /* Returns the number of a row for the program: the one that was free for longest;
  * HISTORY_NO_PROGRAM: none is free. */
 uint16_t ring_enter(struct ring *r, const struct peer *peer, const char *name, uint64_t now_ns);
-/* Returns the peer whose program has the row, for what a viewer may know. Its pid and its
+/* Returns the peer whose program has the row, to decide what a viewer may know. Its pid and its
  * descriptor may belong to another process by now. */
 struct peer ring_peer(const struct ring *r, size_t program);
 void ring_leave(struct ring *r, uint16_t program, uint64_t now_ns);

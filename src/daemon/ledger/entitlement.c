@@ -19,12 +19,13 @@
 
 /* To the scheduler, a class whose programs run together is one user, and so is a pod; pods have
  * numbers above all uids. A user's job counts as a container, and so does a group of ranks that
- * take turns outside of containers. The numbers of such groups are between those of containers and
- * those of tenants. */
+ * take turns outside of containers. The numbers of these groups lie between the numbers of
+ * containers and of tenants. */
 #define ONE_USER    UINT32_MAX
 #define RANKS_ABOVE (UINT64_C(1) << 62)
 
-/* A class of the resource file has no keys that match: a program names it as its group. */
+/* A class of the resource file has no keys that select programs: a program names it as its group.
+ */
 static const struct class *find_class(const struct client *c)
 {
         const struct classes *all = &c->server->config->classes;

@@ -25,8 +25,8 @@ int entitlement_claim(struct client *c, const struct wire_message *m);
 struct sched_origin entitlement_origin(const struct client *c);
 /* Returns the client's share of the time of its container, user or class. */
 struct sched_share entitlement_share(const struct client *c);
-/* Returns the most that it gets of a card's time, in thousandths: by its own maximum, or that of
- * its class or of [default]. 0: no limit. */
+/* Returns the most that the client gets of a card's time, in thousandths: by its own maximum, or
+ * that of its class or of [default]. 0: no limit. */
 unsigned entitlement_maximum(const struct client *c);
 /* True if both clients are of a class whose programs run together. */
 bool entitlement_groups(const struct client *a, const struct client *b);
@@ -38,7 +38,8 @@ uint64_t entitlement_cap(const struct client *c);
  * and the answer still holds after NVML's next sample. */
 bool entitlement_fits(struct client *c, unsigned gpu, uint64_t commit, bool only_asks,
                       char why[static 160]);
-/* True if it may have so many unevictable bytes. spare: some of them are for a second context. */
+/* True if the client may have so many unevictable bytes. spare: some of them are for a second
+ * context. */
 bool entitlement_fits_unevictable(const struct client *c, unsigned gpu, uint64_t unevictable,
                                   bool spare, char why[static 160]);
 /* Reduces the figures that a client reports at ATTACH to what its cap can have allowed. */
@@ -48,7 +49,7 @@ bool entitlement_kills(const struct client *c);
 /* True if the client may have an MPS server. */
 bool entitlement_mps(const struct client *c);
 
-/* Returns what the client has of its own, in the fields of class_own_keys(). */
+/* Returns the client's own settings, in the fields of class_own_keys(). */
 void entitlement_own(const struct client *c, struct class_settings *ret);
 /* Gives an attached client the settings `own`, as far as the owner allows, by order of `by`, who
  * has a right to the client. 0; -EPERM: the owner has set what the client gets. */

@@ -11,8 +11,9 @@ struct client;
  * only_asks: nothing is requested yet, and the answer still holds after NVML's next sample. */
 bool permit_commit(struct client *c, unsigned gpu, uint64_t commit, bool only_asks,
                    char why[static 160]);
-/* The same for unevictable bytes. spare: some of them are for a second context. */
+/* True if the client may have so many unevictable bytes on the GPU. spare: some of them are for a
+ * second context. */
 bool permit_unevictable(struct client *c, unsigned gpu, uint64_t bytes, bool spare,
                         char why[static 160]);
-/* Why a user's programs get no more unevictable or exported bytes. */
+/* The reason why a user's programs get no more unevictable or exported bytes. */
 extern const char permit_share_text[];

@@ -25,7 +25,7 @@ enum filler_order {
  * there is none. */
 typedef void (*filler_told)(void *userdata, int result, uint64_t next);
 
-/* 0 or -errno. */
+/* Makes a filler. 0 or -errno. */
 int filler_new(sd_event *event, filler_told told, void *userdata, struct filler **ret);
 void filler_free(struct filler *f); /* NULL is a no-op */
 

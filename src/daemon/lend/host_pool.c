@@ -1,5 +1,5 @@
 /* host_pool.c: owns the memfds of the host pools, and decides whose grows next. Must never take
- * memory away from a process that lives, nor do in the loop what takes long: the filler does.
+ * memory away from a process that lives, nor do slow work in the loop: the filler does it.
  * Why: docs/decisions.md, "The host pool is a memfd for each process, and only the daemon fills
  * it". */
 #include "daemon/lend/host_pool.h"
@@ -28,15 +28,15 @@
 struct host_pool {
         struct host_pool *next;
         struct client *client; /* NULL: the process has no record, or has ended */
-        struct peer peer;      /* of the process; pidfd is a duplicate */
-        ino_t container;       /* 0: the tenant is the user */
+        struct peer peer;      /* the process; its pidfd is a duplicate */
+        ino_t container;       /* the container that is the tenant; 0: the user is */
         sd_event_source *exit; /* armed while there is no client */
         int fd;
         bool ending;     /* the process has ended */
-        uint64_t filled; /* memory was put behind all offsets below */
-        uint64_t asked;  /* the last FILL */
-        uint64_t wanted; /* what is to be filled; at most `asked` */
-        uint64_t kept;   /* in pools of earlier daemons, as the process says */
+        uint64_t filled; /* memory was put behind all offsets below this one */
+        uint64_t asked;  /* end of the last FILL: the offset that the client asked for */
+        uint64_t wanted; /* offset up to which memory is to be put; at most `asked` */
+        uint64_t kept;   /* bytes in pools of earlier daemons, as the process says */
         uint64_t at;     /* ending: memory is taken away from here on; UINT64_MAX: there is none */
         uint64_t served_ns; /* when the filler last worked for it */
 };
@@ -45,8 +45,8 @@ struct host_pools {
         struct host_pool *list;
         struct filler *filler;
         struct host_pool *at_work; /* whose order the filler carries out; NULL: none, or freed */
-        bool fills;                /* that order is to fill */
-        uint64_t bytes;            /* of that order */
+        bool fills;                /* that order is FILLER_FILL */
+        uint64_t bytes;            /* bytes of that order */
         bool endings;              /* an ending pool was served last */
 };
 
@@ -117,8 +117,8 @@ static uint64_t stuck(const struct server *s, const struct host_pool *p)
 }
 
 /* Returns by how much the tenant's pools may grow. Memory that frozen programs cannot give back
- * does not count: such a program may wait for one that needs pool memory to evict. At most the
- * bound is left out, because a program may say falsely that it is frozen. */
+ * does not count: such a program may wait for one that needs pool memory to evict. At most
+ * host_pool_bytes are left out so, because a program may say falsely that it is frozen. */
 static uint64_t left_of_tenant(const struct server *s, const struct host_pool *of)
 {
         const uint64_t bound = s->config->host_pool_bytes;
@@ -150,7 +150,7 @@ bool host_pool_helps(const struct client *other, const struct client *c, enum ho
 
 /* ---- messages ---- */
 
-/* with_fd: the process may not have this memfd yet. */
+/* with_fd: send the memfd, because the process may not have it yet. */
 static void tell_pool(struct host_pool *p, bool with_fd)
 {
         struct client *c = p->client;
@@ -242,8 +242,8 @@ static uint64_t served_ns(const struct server *s, const struct host_pool *of)
         return last;
 }
 
-/* Returns the pool to fill next: that of the tenant served longest ago, and within this tenant that
- * of the process served longest ago. */
+/* Returns the pool to fill next. It belongs to the tenant served longest ago, and within this
+ * tenant to the process served longest ago. */
 static struct host_pool *next_waiting(const struct server *s)
 {
         struct host_pool *best = NULL;

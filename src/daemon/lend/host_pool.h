@@ -18,7 +18,7 @@ struct client;
 struct host_pools;
 struct server;
 
-#define HOST_POOL_SIZE  (UINT64_C(1) << 56) /* of a memfd: its process cannot change it */
+#define HOST_POOL_SIZE  (UINT64_C(1) << 56) /* size of a memfd: its process cannot change it */
 #define HOST_POOL_PIECE (UINT64_C(64) << 20)
 
 /* Makes server->host_pools. 0 or -errno. */
@@ -41,7 +41,7 @@ uint64_t host_pools_held(const struct server *s);
 
 /* Whose pools must give something back before the client's pool may grow by so many bytes. */
 enum host_pool_lack {
-        HOST_POOL_LACKS_NOTHING, /* no pool must; or the client has no pool */
+        HOST_POOL_LACKS_NOTHING, /* no pool must give back; or the client has no pool */
         HOST_POOL_LACKS_OF_TENANT,
         HOST_POOL_LACKS_OF_ALL,
 };

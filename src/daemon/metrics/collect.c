@@ -237,7 +237,7 @@ static void add_states(struct exposition *e, const struct server *s, unsigned gp
 
 static void add_clients(struct exposition *e, struct server *s, uint64_t now, bool names)
 {
-        unsigned in_state[SCHED_GPUS_MAX][SCHED_STATES + 1] = {0}; /* the last: paused */
+        unsigned in_state[SCHED_GPUS_MAX][SCHED_STATES + 1] = {0}; /* the last: paused clients */
 
         for (struct client *c = s->clients; c; c = c->next) {
                 struct sched_client_view v;

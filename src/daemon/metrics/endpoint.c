@@ -23,13 +23,13 @@
 #include "http/http.h"
 
 #define CONNECTIONS_MAX 8
-#define TIMEOUT_S       10u     /* without a byte in either direction */
-#define MEMORY_MAX      16384ul /* of a connection: its request must fit */
+#define TIMEOUT_S       10u     /* seconds without a byte in either direction */
+#define MEMORY_MAX      16384ul /* bytes for a connection: its request must fit */
 #define FRESH_NS        (NSEC_PER_SEC / 2)
 #define FRESH_PER_COST  20u /* an answer stays fresh so many times as long as making it took */
 
 struct connection {
-        int fd; /* MHD's */
+        int fd; /* owned by MHD */
         struct sockaddr_storage from;
         struct connection *next;
 };
@@ -195,9 +195,9 @@ static unsigned count(const struct endpoint *e, const struct sockaddr_storage *f
         return n;
 }
 
-/* Ends a connection if there are as many as allowed: the oldest of the address that has most of
- * them. So readers that do nothing keep nobody out, nor do those that come all the time. MHD sees
- * the end and frees it. */
+/* If there are as many connections as allowed, ends the oldest one of the address that has most. So
+ * neither readers that do nothing nor readers that come all the time keep others out. MHD sees the
+ * end and frees it. */
 static void make_place(struct endpoint *e, const struct sockaddr_storage *from)
 {
         const struct connection *victim = NULL;

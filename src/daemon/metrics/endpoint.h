@@ -14,5 +14,5 @@ struct server;
 int endpoint_open(struct server *s, const char *address, struct endpoint **ret,
                   char error[static CONFIG_ERROR_MAX]);
 void endpoint_free(struct endpoint *e); /* NULL is a no-op */
-/* Serves the metrics there from now on, and no longer where they were served; NULL: nowhere. */
+/* Serves the metrics at e from now on, and no longer at the former endpoint; NULL: nowhere. */
 void endpoint_use(struct server *s, struct endpoint *e);

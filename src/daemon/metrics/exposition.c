@@ -237,7 +237,7 @@ void exposition_free(struct exposition *e)
         free(e);
 }
 
-/* The text format knows no type info, and names a family as its samples. */
+/* The text format knows no type info, and gives a family the name of its samples. */
 static void put_header(struct text *t, const struct family *f, enum exposition_format format)
 {
         const bool open = format == EXPOSITION_OPENMETRICS;

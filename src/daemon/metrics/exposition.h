@@ -45,7 +45,7 @@ void exposition_free(struct exposition *e); /* NULL is a no-op */
  * nanoseconds. */
 void exposition_add(struct exposition *e, enum metric m, const struct labels *l, uint64_t value);
 void exposition_add_signed(struct exposition *e, enum metric m, const struct labels *l, int value);
-/* The same with one more label. */
+/* Adds a sample with one more label. */
 void exposition_add_with(struct exposition *e, enum metric m, struct labels *l, const char *name,
                          const char *label, uint64_t value);
 void exposition_add_histogram(struct exposition *e, enum metric m, const struct labels *l,

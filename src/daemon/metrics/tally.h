@@ -17,10 +17,10 @@ struct tally_totals {
 };
 
 struct tally_gpu {
-        uint8_t uuid[16]; /* of the card whose figures these are */
+        uint8_t uuid[16]; /* the card whose figures these are */
         struct tally_totals totals;
         uint64_t refused;
-        uint64_t handoffs_timed; /* those that are in the histogram */
+        uint64_t handoffs_timed; /* number of hand-offs in the histogram */
         struct histogram handoff, wait, drain, eviction, restore;
 };
 

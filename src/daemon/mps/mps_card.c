@@ -1,5 +1,5 @@
-/* mps_card.c: owns for which card a program can have an MPS server. Must never guess between two
- * cards. */
+/* mps_card.c: owns the choice of the card for which a program can have an MPS server. Must never
+ * guess between two cards. */
 #include "daemon/mps/mps_card.h"
 
 #include <ctype.h>
@@ -51,7 +51,7 @@ static const struct gpu *find_by_number(const struct server *s,
         return NULL;
 }
 
-/* Finds the one card that the program sees. NULL with a sentence. */
+/* Finds the one card that the program sees. NULL: *ret_why says why there is none. */
 static const struct gpu *find_card(const struct server *s,
                                    const __typeof__(((struct wire_message *)0)->JOIN) *in,
                                    const char **ret_why)

@@ -46,7 +46,7 @@
 #define ORDER_NS     (3 * NSEC_PER_SEC)
 #define QUIT_NS      (5 * NSEC_PER_SEC)
 #define FAILED_NS    (5 * NSEC_PER_SEC)  /* a start that has failed is not tried again before */
-#define SILENT_MAX   2u                  /* then people are told: once may be a busy machine */
+#define SILENT_MAX   2u                  /* people are told of this many failures in a row */
 #define RETURNS_NS   (10 * NSEC_PER_SEC) /* programs of an earlier daemon come back within it */
 #define NOT_USER     "the daemon may not act as this user: docs/operations.md, \"MPS\""
 
@@ -54,7 +54,7 @@ enum state {
         NEW,
         STARTING,
         READY,
-        ASKING, /* no program of ours is left: are there others? */
+        ASKING, /* no program of ours is left; the control daemon is asked for others */
         QUITTING,
         ORPHANED, /* the control daemon has ended, and programs may still use its server */
         FAILED,
@@ -75,7 +75,7 @@ struct mps_place {
         pid_t child; /* the control daemon that we have started; 0: none, or it has ended */
         int pidfd;   /* of the control daemon; -EBADF: not known */
         uint64_t since_ns, idle_ns;
-        const char *why; /* FAILED */
+        const char *why; /* in state FAILED: the reason */
 
         struct member {
                 pid_t pid;
@@ -93,7 +93,7 @@ struct mps_place {
         char answer[MPS_ANSWER_MAX];
         size_t answered;
         struct mps_usage usage;
-        unsigned unknown; /* failures in a row to learn whether it is used */
+        unsigned unknown; /* how often in a row we could not learn whether it is used */
 };
 
 struct mps_servers {
@@ -246,7 +246,7 @@ static int on_answer(sd_event_source *src, int fd, uint32_t events, void *userda
         return 0;
 }
 
-/* False: the order cannot be given. */
+/* Gives the control daemon an order. False: that is not possible. */
 static bool order(struct mps_place *p, const char *text)
 {
         const struct mps_options o = options_of(p);
@@ -391,7 +391,7 @@ static bool may_be_used(const struct mps_place *p, uint64_t now)
                mps_count(p->dir, p->uid) > 0;
 }
 
-/* False: the place is to be forgotten. */
+/* Takes the next step in the life of a place. False: the place is to be forgotten. */
 static bool tick(struct mps_place *p, uint64_t now)
 {
         const bool late = sub_sat(now, p->since_ns) >= MPS_START_MS * NSEC_PER_MSEC;

@@ -20,10 +20,10 @@ int mps_servers_new(struct server *s);
 /* Ends control daemons without programs; the others go on. */
 void mps_servers_free(struct server *s);
 
-/* Handles JOIN. 0, or -EEXIST: it has asked already. */
+/* Handles JOIN. 0, or -EEXIST: the client has sent JOIN already. */
 int mps_servers_join(struct client *c, const struct wire_message *m);
 /* Call it when a client says that it takes part in MPS on this GPU: it may have asked an earlier
  * subletd. */
 void mps_servers_seen(struct client *c, unsigned gpu);
-/* Handles the end of a child of the daemon. False: the child was none of these. */
+/* Handles the end of a child of the daemon. False: the child was not of MPS. */
 bool mps_servers_reaped(struct server *s, pid_t pid, int status);

@@ -22,7 +22,7 @@
 #include "daemon/net/session.h"
 #include "daemon/ledger/card_figures.h"
 
-#define LAST_WORDS_MAX       1024 /* messages: more than fit a socket's buffer */
+#define LAST_WORDS_MAX       1024 /* messages of ended processes; a socket's buffer holds fewer */
 #define GREETING_TIMEOUT_US  (10 * UINT64_C(1000000))
 #define CONNECTIONS_PER_SLOT 2 /* connections in all, for each client of the scheduler */
 

@@ -8,8 +8,8 @@ struct server;
 
 /* Asks for a look, because a sample of all cards is due. */
 void looks_sample(struct server *s);
-/* The same after a time without clients, in which nothing was sampled: earlier samples are useless.
- */
+/* Asks for a look after a time without clients, in which nothing was sampled: earlier samples are
+ * useless. */
 void looks_afresh(struct server *s);
 /* Handles the reader's answer. userdata: the server. */
 void looks_told(void *userdata, const struct nvml_look *look, uint64_t asked_ns);

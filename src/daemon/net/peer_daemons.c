@@ -1,7 +1,7 @@
 /* peer_daemons.c: owns the messages between this daemon and the others on its cards. Must never
- * believe more of a message than that a program of its sender's user waits for bytes, and not even
- * that for long if nobody takes the bytes. Must never take a byte for a message from a client that
- * is not idle.
+ * believe more of a message than that a program of its sender's user waits for bytes. Must not
+ * believe that for long if nobody takes the bytes. Must never let a message take a byte from a
+ * client that is not idle.
  * Why: docs/decisions.md, "Peer daemons do not negotiate". */
 #include "daemon/net/peer_daemons.h"
 
@@ -26,7 +26,7 @@
 #define NEED_MAGIC   UINT32_C(0x4e4c4253) /* "SBLN" */
 #define NEED_VERSION 1
 #define NAME_PREFIX  "sublet-daemon/"
-#define NAMES_MAX    64                 /* peer daemons that are told */
+#define NAMES_MAX    64                 /* the most peer daemons that are told of a need */
 #define NEEDS_MAX    16                 /* needs kept for one card, one for each user */
 #define BELIEF_NS    (3 * NSEC_PER_SEC) /* a need that is not repeated for this long is over */
 #define YIELD_NS     (3 * NSEC_PER_SEC) /* shortest time between two requests to idle clients */

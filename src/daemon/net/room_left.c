@@ -1,5 +1,5 @@
-/* room_left.c: owns the answer to the question how much a client could allocate now. Must never say
- * more than a request would be granted: the request's own checks are asked, not a second ledger. */
+/* room_left.c: owns the answer to the question how much a client could allocate now. Must never
+ * report more than a request would get: it uses the checks of requests, not a second ledger. */
 #include "daemon/net/room_left.h"
 #include "daemon/state/client.h"
 
@@ -14,8 +14,8 @@ uint64_t room_left_host(struct client *c)
         return MIN(c->host + sched_host_free(c->server->sched), allowance_host(c));
 }
 
-/* Does not count what idle clients of peer daemons may give to a request: nobody knows that
- * before. */
+/* Does not count what idle clients of peer daemons may give to a request: nobody knows these bytes
+ * in advance. */
 static bool would_grant(struct client *c, unsigned gpu, uint64_t commit)
 {
         char why[160];

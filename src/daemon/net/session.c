@@ -53,8 +53,9 @@ static int take_over(struct client *c, const struct sched_origin *origin)
                      : sched_client_origin(s->sched, c->id, origin, clock_now_ns(), &s->actions);
 }
 
-/* Releases earlier records that have no charge left. Records behind them in the chain may have one:
- * a process may come back with one GPU and lose the connection before it names the others. */
+/* Releases earlier records that have no charge left. Records behind them in the chain may have a
+ * charge. A process may come back with one GPU and lose the connection before it names the others.
+ */
 static void release_former(struct client *c)
 {
         struct client **link = &c->former;
@@ -125,7 +126,7 @@ static int on_hello(struct client *c, const struct wire_message *m)
         (void)snprintf(welcome.WELCOME.version, sizeof(welcome.WELCOME.version), "%s",
                        SUBLET_VERSION);
         client_send(c, &welcome);
-        if (!m->HELLO.previous_instance) /* not again when it comes back */
+        if (!m->HELLO.previous_instance) /* not again when the process comes back */
                 entitlement_tell_priority(c, (int32_t)m->HELLO.priority);
         pause_greeted(c);
         return 0;
@@ -167,7 +168,8 @@ static void find_job(struct client *c)
                 c->rank_of = ++c->server->rank_groups;
 }
 
-/* Makes a new client run together with those of its group: it uses their share of the time. */
+/* Makes a new client run together with the clients of its group: it uses their share of the time.
+ */
 static void join_group(struct client *c)
 {
         for (const struct client *o = c->server->clients; o; o = o->next) {
@@ -206,7 +208,7 @@ static int register_client(struct client *c)
         place_mark(s->place, true);
         kill_point("attaching");
         r = c->former ? take_over(c, &origin) : 0;
-        join_group(c); /* which may be another one than it had before */
+        join_group(c); /* the group may be another one than before */
         return r;
 }
 
@@ -641,7 +643,7 @@ bool session_waits_for_foreign(const struct client *c, const struct sched_client
         return c->request.kept || view->foreign;
 }
 
-/* Returns the foreign bytes on that one of the client's GPUs that has most of them. */
+/* Returns the foreign bytes on the one of the client's GPUs that has most. */
 static uint64_t most_foreign(const struct client *c)
 {
         uint64_t most = 0;

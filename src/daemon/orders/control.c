@@ -44,7 +44,7 @@
 #define VIEWERS_MAX     64 /* connections at status.sock */
 #define VIEWERS_OF_USER 4
 #define LARGE_MAX       8            /* large answers that are being written, at each socket */
-#define LARGE_NS        NSEC_PER_SEC /* after so long, another may end a large answer */
+#define LARGE_NS        NSEC_PER_SEC /* after this time, a new large answer may end the oldest */
 
 struct control {
         struct server *server;
@@ -389,7 +389,8 @@ static int on_control(sd_event_source *src, int fd, uint32_t events, void *userd
 }
 
 /* Forgotten connections must not keep a new one out: if there are as many as allowed, ends the
- * oldest. The list begins with the newest. user: count this one's; NULL: count all. */
+ * oldest. The list begins with the newest. user: count only connections of this user; NULL: count
+ * all. */
 static void make_place(struct server *s, bool viewer, const struct users_key *user, unsigned most)
 {
         struct control *oldest = NULL;

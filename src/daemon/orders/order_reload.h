@@ -20,8 +20,8 @@ struct reload {
 
 /* Reads the files and the command line again and applies the whole, or nothing. If only the files
  * of the daemon's owner are wrong, those that were accepted last stay in force, with what programs
- * wrote into conf.d. Logs what is wrong. 0, though the owner's files may be wrong: sources->error;
- * or -errno with a sentence that names file, line and reason. */
+ * wrote into conf.d. Logs what is wrong. 0: sources->error says whether the owner's files are
+ * wrong. -errno: `error` has a sentence that names file, line and reason. */
 int server_reload(struct server *s, struct reload *ret, char error[static CONFIG_ERROR_MAX]);
 
 /* Sets a key of [daemon] that takes effect at once, and keeps it for the next daemon should this

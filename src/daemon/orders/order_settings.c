@@ -42,7 +42,7 @@ static const char *one_setting(json_t *order, const char **ret_value, json_t **r
         return *ret_value ? found : NULL;
 }
 
-/* Adds the settings of a table. files: the same without what orders changed; NULL: no files. */
+/* Adds the settings of a table. files: the values without what orders changed; NULL: no files. */
 static json_t *list(const struct value_key *keys, size_t n, const void *values, const void *files)
 {
         char text[VALUE_TEXT_MAX], other[VALUE_TEXT_MAX];

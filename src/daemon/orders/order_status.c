@@ -157,7 +157,7 @@ static void add_place(json_t *one, const struct client *c, bool known)
         (void)json_object_set_new(one, "slurm_job", text_if(in_job ? t.id : ""));
 }
 
-/* When the clients of one GPU that wait expect their turns. */
+/* The times at which waiting clients of one GPU expect their turns. */
 struct expected {
         struct sched_expected *list;
         unsigned n;

@@ -51,8 +51,8 @@ static _Noreturn void hold_and_end(int *fds, size_t n, const int go[static 2])
         _exit(0);
 }
 
-/* Lets a process close these descriptors. fds: has room for one more. If no process can be made,
- * they are closed here. */
+/* Lets a process close these descriptors. The array fds has room for one more. If no process can be
+ * made, they are closed here. */
 static void close_elsewhere(int *fds, size_t n)
 {
         int go[2] = {-EBADF, -EBADF};

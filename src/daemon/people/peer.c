@@ -61,7 +61,7 @@ static int find_container(pid_t pid, ino_t *ret)
                 (void)close(fd);
                 fd = above;
         }
-        *ret = fd >= 0 ? below : 0; /* the way up never met ours: it is not below ours */
+        *ret = fd >= 0 ? below : 0; /* no parent is ours: the process is not below us */
         if (fd < 0)
                 return pid > 0 && is_shortage(errno) ? -errno : 0;
         (void)close(fd);

@@ -40,7 +40,7 @@ bool peer_ended(int pidfd);
  * can tell, each could read the other's memory anyway. */
 bool peer_same_tenant(const struct peer *a, const struct peer *b);
 /* Returns the container, unless its processes are in a user namespace of their own: every user can
- * make such ones. 0: none. */
+ * make such containers. 0: none. */
 ino_t peer_own_container(const struct peer *p);
 /* True for the same user. In different pods, one uid means different users; in different
  * containers, root does. All jobs of a person are the same user's. */
@@ -49,9 +49,9 @@ bool peer_same_user(const struct peer *a, const struct peer *b);
  * one job or in none. */
 bool peer_same_account(const struct peer *a, const struct peer *b);
 /* True if `by` may see the settings of the programs of `of`, and give orders about them. A peer
- * that may give orders has this right over all programs, any other over those of its uid that it
- * could signal. In a container these are only the container's programs, because its root can take
- * any uid. */
+ * that may give orders has this right over all programs. Any other peer has it over programs of its
+ * uid that it could signal. In a container these are only the container's programs, because its
+ * root can take any uid. */
 bool peer_has_right(const struct peer *by, const struct peer *of);
 /* What one process may know of another's program. */
 enum peer_knowledge {

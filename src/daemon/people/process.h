@@ -18,7 +18,7 @@ struct process {
         enum stop stop;
 };
 
-/* 0; -ESRCH: it has ended, or is hidden from us. */
+/* Describes a process. 0; -ESRCH: it has ended, or is hidden from us. */
 int process_look(pid_t pid, struct process *ret);
 /* Returns why the process stands still. cgroup: looks at its cgroup's freezer, too. */
 enum stop process_stop(const struct peer *p, bool cgroup);

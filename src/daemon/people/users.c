@@ -25,7 +25,7 @@ struct user {
         unsigned connections, records;
         int64_t credit_ns; /* the loop's time: earned minus spent */
         uint64_t seen_ns;  /* when credit_ns was computed */
-        uint64_t noted_ns; /* up to when the user's records are used up, at NOTE_NS each */
+        uint64_t noted_ns; /* time up to which the user's records are used up, at NOTE_NS each */
         struct user_queue queue;
 };
 

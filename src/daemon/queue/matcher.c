@@ -113,7 +113,7 @@ static void become_helper(int fd, pid_t parent, void *userdata)
                 _exit(EXIT_FAILURE);
         (void)close(CHILD_FD);
         (void)signal(SIGPIPE, SIG_DFL);
-        (void)setenv("OMP_WAIT_POLICY", "PASSIVE", 1); /* or it would exec itself to set it */
+        (void)setenv("OMP_WAIT_POLICY", "PASSIVE", 1); /* else the helper would exec itself */
         (void)execl(name, PROGRAM, "serve", (char *)NULL);
         _exit(127);
 }
@@ -332,7 +332,7 @@ static void take_answer(struct matcher *m, const json_t *answer)
         m->calls.offers(m->calls.userdata, offers, n);
 }
 
-/* False: the line is no answer. */
+/* Handles a line of the helper. False: the line is no answer. */
 static bool take_line(struct matcher *m, const char *line, size_t n)
 {
         json_t *answer = json_loadb(line, n, 0, NULL);

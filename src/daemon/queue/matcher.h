@@ -27,7 +27,7 @@ struct matcher_calls {
         void *userdata;
 };
 
-/* 0 or -errno. */
+/* Makes a matcher. 0 or -errno. */
 int matcher_new(sd_event *event, const struct matcher_calls *calls, struct matcher **ret);
 void matcher_free(struct matcher *m); /* NULL is a no-op */
 

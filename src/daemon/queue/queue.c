@@ -363,8 +363,8 @@ void queue_observe(struct queue *q, uint32_t id, double progress, uint64_t now_n
 
 /* ---- starting ---- */
 
-/* Closes a GPU for newcomers, for this old job: the one with fewest jobs, and of equal ones the one
- * where a job started longest ago. */
+/* Closes a GPU for newcomers, and keeps it for this old job. It is the GPU with fewest jobs; of
+ * equal ones, the one where a job started longest ago. */
 static void reserve(struct queue *q, struct queue_job *j)
 {
         unsigned best_jobs = 3;

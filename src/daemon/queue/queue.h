@@ -31,7 +31,7 @@
 #define QUEUE_OLD_NS   (10 * 60 * NSEC_PER_SEC)
 #define QUEUE_BELOW_NS (10 * NSEC_PER_SEC)
 #define QUEUE_TRIAL_NS (30 * NSEC_PER_SEC) /* turns are judged after so long */
-#define QUEUE_WARM_NS  (10 * NSEC_PER_SEC) /* together for so long before ratios count */
+#define QUEUE_WARM_NS  (10 * NSEC_PER_SEC) /* a pair runs for so long before its ratios count */
 #define QUEUE_STALE_NS (5 * NSEC_PER_SEC)  /* an observation holds for so long */
 
 #define QUEUE_ALL_WAYS ((1u << WAYS) - 1)
@@ -49,14 +49,14 @@ struct queue_job {
         uint32_t id; /* 0: the record is free */
         struct queue_wish wish;
         uint64_t came_ns, began_ns; /* began: 0 while it waits */
-        uint64_t order;             /* of arrival */
+        uint64_t order;             /* number in the order of arrival */
         int gpu;                    /* -1 while it waits */
         int reserved;               /* the GPU that it keeps closed, -1: none */
         bool shared;                /* it has half of the SMs, under MPS, for as long as it runs */
         /* Progress that the model predicts. 1: the job has the whole card. NAN: not known, as alone
          * in half of the SMs, or after a restart of the daemon. */
         double model;
-        double predicted; /* the same, corrected by queue_ratio() */
+        double predicted; /* `model`, corrected by queue_ratio() */
         double observed;  /* smoothed; NAN: not known */
         uint64_t observed_ns;
         uint64_t below_ns; /* since when it is below its bound; 0: it is not */
@@ -69,16 +69,16 @@ struct queue_gpu {
         uint32_t jobs[2];
         uint64_t placed_ns; /* when a job started here last */
         enum way way;
-        /* Of a pair: */
+        /* The following members are for a pair only. */
         double host_bytes; /* what it may take of the host's memory */
         enum { QUEUE_AS_STARTED, QUEUE_TRIES_TURNS, QUEUE_KEEPS } turns;
         uint64_t turned_ns;
-        double before; /* the lesser of observed / bound, when it went over to turns */
+        double before; /* lesser observed / bound of both jobs, when the pair went over to turns */
 };
 
 struct queue;
 
-/* NULL: no memory. */
+/* Makes an empty queue. NULL: no memory. */
 struct queue *queue_new(void);
 void queue_free(struct queue *q); /* NULL is a no-op */
 
@@ -104,7 +104,7 @@ void queue_observe(struct queue *q, uint32_t id, double progress, uint64_t now_n
 struct queue_offer {
         uint32_t a, b;
         enum way way;
-        double progress[2]; /* of a and b, as the model says */
+        double progress[2]; /* of a and b, as the model predicts it */
         double host_bytes;
 };
 struct queue_start {

@@ -32,11 +32,11 @@ struct submission {
         char *file; /* its job file; NULL: none */
         size_t file_size, file_got;
         unsigned file_s; /* seconds for which the daemon has waited for the file */
-        uint32_t id;     /* in the queue; 0: its file has not come yet */
+        uint32_t id;     /* number of the job in the queue; 0: its file has not come yet */
 
         char line[SUBMIT_LINE_MAX];
         size_t used;
-        unsigned lines; /* in the second that began at lines_ns */
+        unsigned lines; /* lines that came in the second that began at lines_ns */
         uint64_t lines_ns;
         struct outbox out;
         char said[SUBMIT_SAID_MAX]; /* the last reason to wait that it was told */
@@ -47,10 +47,10 @@ struct submits {
         struct queue *queue;
         struct matcher *matcher;
         struct submission *list; /* the newest first */
-        size_t file_bytes;       /* of all files */
+        size_t file_bytes;       /* size of all job files */
         sd_event_source *timer;  /* once a second while there are jobs */
         bool dirty;              /* something has changed that may start jobs */
-        bool unanswered;         /* the last question got no answer: go on without */
+        bool unanswered;         /* the last question got no answer: go on without offers */
         unsigned returned;       /* how many jobs of an earlier daemon have come back */
         struct queue_offer offers[QUEUE_JOBS_MAX];
         unsigned n_offers;

@@ -22,7 +22,7 @@
 #include "sched/sched.h"
 
 #define FILES_MAX (64u << 20) /* bytes of all job files */
-#define FILE_S    10u         /* in which an announced job file has to come */
+#define FILE_S    10u         /* seconds in which an announced job file has to come */
 #define OUT_MAX   16384u      /* bytes that a reader may leave unread */
 /* Lines that one connection may send in a second. A job sends one a second. If the daemon stood
  * still, the missed ones come at once, as many as a socket holds. */

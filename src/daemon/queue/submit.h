@@ -14,7 +14,7 @@ struct server;
 
 #define SUBMIT_FILE_MAX (256u << 10)
 
-/* 0 or -errno. */
+/* Makes the daemon's queue of jobs. 0 or -errno. */
 int submit_new(struct server *s);
 void submit_free(struct server *s);
 

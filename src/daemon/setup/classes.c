@@ -216,7 +216,7 @@ static const struct value_key pod_keys[] = {
 };
 
 /* The first CLASS_ALONE rows are for classes alone; the others are for [default], too. A program
- * can have OWN_KEYS of them, from OWN_FIRST on, of its own. */
+ * can have values of its own for OWN_KEYS of them, from OWN_FIRST on. */
 #define CLASS_ALONE 2
 #define OWN_FIRST   1
 #define OWN_KEYS    5

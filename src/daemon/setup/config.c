@@ -290,7 +290,7 @@ const struct value_key *config_keys(size_t *ret_n)
 struct reading {
         struct config *config;
         struct ini_lines lines;
-        const char *name;      /* of the file, as classes keep it */
+        const char *name;      /* name of the file, as classes keep it */
         struct class *class;   /* the class whose section is being read, if `section` names it */
         struct class_pod *pod; /* or the pod; one of the two is NULL */
         char section[64];

@@ -171,7 +171,7 @@ static void publish(const char *dir, const char *socket, int kind)
         if (!kinds[kind].public)
                 return;
         path_in(dir, kinds[kind].public, path);
-        (void)unlink(path); /* of an earlier daemon */
+        (void)unlink(path); /* the link of an earlier daemon */
         if (link(socket, path) < 0)
                 log_warning("cannot make %s: %s", path, strerror(errno));
 }

@@ -27,7 +27,8 @@
 struct place_options {
         const char *dir;
         bool shared; /* other users may connect */
-        gid_t group; /* of a shared daemon: only this group may connect; (gid_t)-1: everybody */
+        gid_t group; /* the only group that may connect to a shared daemon; (gid_t)-1: everybody may
+                      */
 };
 
 /* In the order in which they get their names. */
@@ -36,9 +37,9 @@ enum place_socket { PLACE_CONTROL, PLACE_STATUS, PLACE_CLIENT, PLACE_SOCKETS };
 struct place {
         char dir[PATHS_DIR_MAX];
         int lock_fd;
-        int listening[PLACE_SOCKETS]; /* non-blocking; -EBADF: none, as PLACE_STATUS unless shared
-                                       */
-        bool given[PLACE_SOCKETS];    /* by the service manager, which keeps the name */
+        int listening[PLACE_SOCKETS]; /* non-blocking; -EBADF: none, such as PLACE_STATUS unless
+                                         shared */
+        bool given[PLACE_SOCKETS];    /* the service manager gave the socket, and keeps its name */
         bool marked;
         uint64_t promised_bytes; /* promised host memory, for the marker */
 };

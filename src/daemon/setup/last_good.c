@@ -179,7 +179,7 @@ static int replace(const struct kept *k, const char *head, const char *bytes, si
         fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
                 return -errno;
-        errno = ENOSPC; /* of a write that is short */
+        errno = ENOSPC; /* write() sets no errno if it writes too little */
         if (write(fd, head, (size_t)h) != h || write(fd, bytes, n) != (ssize_t)n || fsync(fd) < 0 ||
             rename(path, k->path) < 0) {
                 r = -errno;

@@ -29,7 +29,7 @@ static int before_in_journal(char *line, size_t n, enum log_kind kind)
         return snprintf(line, n, "%s", priorities[kind]);
 }
 
-/* For instance "2026-11-27T12:33:53.123+0100 subletd[77]: info: ". */
+/* Writes, for instance, "2026-11-27T12:33:53.123+0100 subletd[77]: info: ". */
 static int before_elsewhere(char *line, size_t n, enum log_kind kind)
 {
         char day[32], zone[8];

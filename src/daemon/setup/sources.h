@@ -20,7 +20,7 @@ struct sources {
                                      */
         bool shared;                /* other users connect */
         struct source_override {
-                const char *key, *value; /* of the command line, which outlives this structure */
+                const char *key, *value; /* from the command line, which outlives this structure */
         } * overrides;
         size_t n_overrides;
 
@@ -53,11 +53,11 @@ int sources_override(struct sources *s, const char *key, const char *value,
                      char error[static CONFIG_ERROR_MAX]);
 
 /* Reads everything into *ret, for config_free(), and notes in `found` and `error` what it found. 0:
- * the files are good. 1: the owner's are not, and *ret has the last good ones, with what programs
- * wrote into conf.d. -errno: nothing can be used; *ret is unchanged. */
+ * the files are good. 1: the owner's files are not good, and *ret has the last good ones, with what
+ * programs wrote into conf.d. -errno: nothing can be used; *ret is unchanged. */
 int sources_read(struct sources *s, struct config *ret);
-/* The same for a daemon that starts: if there is nothing to go on with, *ret has the defaults,
- * which must not be applied to any program (SOURCES_NOTHING). */
+/* Reads like sources_read(), for a daemon that starts. If there is nothing to go on with, *ret has
+ * the defaults, which must not be applied to any program (SOURCES_NOTHING). */
 void sources_read_first(struct sources *s, struct config *ret);
 /* Notes that good files could not be put in force: the settings before them hold. */
 void sources_refuse(struct sources *s, const char *error);

@@ -43,7 +43,8 @@ const struct text *texts_find(const struct texts *t, enum text_form form, const 
 
 /* Writes all texts as one, which texts_unpack() reads. NULL: no memory. */
 char *texts_pack(const struct texts *t, size_t *ret_n);
-/* 0; -EBADMSG: these bytes were not packed, or not all of them are there; -ENOMEM. */
+/* Reads what texts_pack() wrote. 0; -EBADMSG: these bytes were not packed, or not all of them are
+ * there; -ENOMEM. */
 int texts_unpack(const char *bytes, size_t n, struct texts *ret);
 
 #define _cleanup_texts_ __attribute__((cleanup(texts_free)))

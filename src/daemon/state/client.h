@@ -23,13 +23,13 @@ struct client_packet {
 struct client_account {
         int ordinal;         /* the client's number for this GPU; -1: not attached */
         uint64_t limit_told; /* LIMIT.backed of the last LIMIT sent */
-        /* The last samples of its unevictable bytes, and of those that it had not reported. */
+        /* The last samples of its unevictable bytes, and of the part that it had not reported. */
         uint64_t unevictable[3], excess[3];
         unsigned n_unevictable;
         uint64_t cover_commit, cover_excess; /* what its cap has allowed (entitlement.c) */
         uint64_t backed_seen, moved_seen; /* USAGE at the last look: backed, and all moved bytes */
         uint64_t unevictable_told;        /* unevictable bytes that the scheduler was told */
-        uint64_t managed, managed_left;   /* MANAGED */
+        uint64_t managed, managed_left;   /* figures of MANAGED */
         uint64_t spared_out, spared_in;   /* figures of SPARED */
         uint64_t overflow, keep;          /* figures of SELF */
         enum wire_memory mode;            /* SELF.mode; 0: not reported */
@@ -95,9 +95,9 @@ struct client {
         uint8_t broker_name[16]; /* the name by which other processes of its user may ask for it */
         bool may_be_met;         /* broker_name is set */
         int priority;
-        const struct class *class; /* by the configuration; NULL: none */
+        const struct class *class; /* its class by the configuration; NULL: none */
 
-        /* Its own limits: those of its CLAIM, or of an order. */
+        /* Its own limits, from its CLAIM or from an order. */
         struct client_claim {
                 uint64_t memory_cap;
                 unsigned weight, minimum, maximum;
@@ -138,7 +138,7 @@ struct client {
                 bool kept;
         } request;
 
-        /* As in client_account_counted, for all GPUs. */
+        /* What the totals of the metrics contain already, for all GPUs together (tally.c). */
         struct client_counted {
                 uint64_t settled_ns; /* when it was counted last */
                 uint64_t lease_ns, waited_ns, handoffs;
@@ -154,7 +154,7 @@ struct client {
                 bool known;                 /* the job was looked for */
                 bool alone;                 /* the scheduler knows that it takes turns */
                 uint32_t id;                /* 0: none */
-                unsigned returned;          /* count of jobs that had come back then */
+                unsigned returned;          /* how many jobs had come back by then */
                 uint64_t run_ns, worked_ns; /* its run time, and when it last did anything */
         } job;
 
@@ -220,7 +220,7 @@ void client_send_with(struct client *c, struct wire_message *m, const int *fds, 
 /* Marks the connection for the sweep. why: for the log; NULL: the program has ended,
  * or closed its end. */
 void client_drop(struct client *c, const char *why);
-/* The same, after reading or writing gave this error. */
+/* Marks the connection in the same way, after reading or writing gave this error. */
 void client_drop_after(struct client *c, int error);
 /* Sends REFUSED(code, text) and marks the connection for the sweep. */
 void client_refuse(struct client *c, enum wire_refusal code, const char *text);

@@ -43,8 +43,8 @@ enum server_end {
 
 /* Counts of submitted jobs. */
 struct server_jobs {
-        unsigned waiting, running, below; /* below: observed progress is below the bound */
-        unsigned pairs[WAYS];             /* by the way that they run in now */
+        unsigned waiting, running, below; /* below: jobs observed to be below their bound */
+        unsigned pairs[WAYS];             /* pairs, by the way that they run in now */
 };
 
 struct server {
@@ -72,7 +72,7 @@ struct server {
         struct mps_servers *mps;           /* control daemons of MPS (mps_servers.c) */
         unsigned n_mps;                    /* how many there are */
         struct submits *submits;           /* the queue of submitted jobs (submit.c) */
-        struct server_jobs jobs;           /* what is in it */
+        struct server_jobs jobs;           /* counts of the jobs in the queue */
         struct peer_daemons *peer_daemons; /* NULL: the socket could not be opened */
         uint64_t instance;
         uint64_t started_ns;
@@ -103,7 +103,8 @@ struct server {
 
 /* Call it if no descriptor is free: stops accepting for a moment. */
 void server_no_descriptor(struct server *s);
-/* False: too many descriptors are being closed, so accepting was stopped for a moment. */
+/* True if connections may be accepted. False: too many descriptors are being closed, so accepting
+ * was stopped for a moment. */
 bool server_may_accept(struct server *s);
 /* Starts or stops accepting connections. */
 void server_set_accepting(struct server *s, bool accept);

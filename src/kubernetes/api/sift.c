@@ -11,19 +11,19 @@
 #define LEVELS_MAX 32u
 
 struct level {
-        bool is_array, has_one, whole; /* has_one: the next one needs a comma before it */
+        bool is_array, has_one, whole; /* has_one: the next value needs a comma before it */
 };
 
 struct sift {
         const char *const *frame_fields, *const *fields;
         const struct sift_told *told;
         void *userdata;
-        unsigned object_depth;           /* of the objects that one() gets */
-        struct level levels[LEVELS_MAX]; /* not of what is left out */
+        unsigned object_depth;           /* depth of the objects that one() gets */
+        struct level levels[LEVELS_MAX]; /* levels of what is kept */
         unsigned depth;
         unsigned left_out_at; /* the depth of the object whose member is left out; 0: none is */
         bool in_text, escaped, in_word;
-        bool wants_key, is_key, had_one; /* had_one: before the key */
+        bool wants_key, is_key, had_one; /* had_one: has_one of the level before the key */
         bool whole;                      /* the next member is kept with all that is in it */
         bool inside, large; /* inside: in an object for one(); large: it is too large */
         bool broken;
@@ -162,7 +162,7 @@ static bool open_one(struct sift *s, bool is_array)
                 s->left_out_at = s->depth;
         }
         if (s->left_out_at) {
-                s->depth++; /* maybe beyond the levels that are kept */
+                s->depth++; /* the depth may exceed the levels that are kept */
                 return true;
         }
         level = level_of(s);

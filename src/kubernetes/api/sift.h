@@ -7,13 +7,13 @@
 
 #include <jansson.h>
 
-#define SIFT_KEPT_MAX (1u << 20) /* bytes of one object without what is left out */
+#define SIFT_KEPT_MAX (1u << 20) /* bytes of one object, after members were left out */
 
 /* Where the objects are. */
 enum sift_where { SIFT_STREAM, SIFT_LIST /* in an array that is a member of one object */ };
 
 struct sift_told {
-        /* An object is complete. False ends the reading, here and below. */
+        /* An object is complete. If it returns false, reading ends; left_out() does the same. */
         bool (*one)(const json_t *one, void *userdata);
         /* An object is too large, or jansson refuses it. text: how it begins. */
         bool (*left_out)(const char *text, const char *reason, void *userdata);
@@ -27,7 +27,7 @@ struct sift *sift_new(const char *const *frame_fields, const char *const *fields
                       const struct sift_told *told, void *userdata);
 void sift_free(struct sift *s);
 
-/* Forgets all that came. */
+/* Forgets all that was read. */
 void sift_begin(struct sift *s, enum sift_where where);
 /* Returns false if the bytes are no JSON of this form, or a callback has ended the reading. Later
  * bytes are ignored. */

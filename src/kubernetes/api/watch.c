@@ -23,8 +23,8 @@
 #define VERSION_MAX   64
 #define CONTINUE_MAX  4096
 #define PATH_MAX_HERE 5000
-#define NAMES_MAX     320    /* of an object, with its namespace */
-#define PAGES_MAX     10000u /* of a list: half a million objects and more */
+#define NAMES_MAX     320    /* bytes of an object's name, with its namespace */
+#define PAGES_MAX     10000u /* pages of a list: half a million objects and more */
 
 struct watch {
         sd_event *loop;
@@ -35,14 +35,14 @@ struct watch {
         struct web_request *request;
         sd_event_source *retry;
         bool listing, again; /* again: another list is wanted after this one */
-        unsigned number;     /* of the list that began last */
+        unsigned number;     /* number of the list that began last */
         char version[VERSION_MAX], next_page[CONTINUE_MAX];
-        unsigned pages; /* of this list */
+        unsigned pages; /* pages of this list so far */
         struct sift *sift;
         unsigned back_off_ms;
         bool told_changes;
         uint64_t begun_ns;           /* when the watch began */
-        char problem[WEB_ERROR_MAX]; /* the last that was logged; "": none */
+        char problem[WEB_ERROR_MAX]; /* the problem that was logged last; "": none */
         char left_out[NAMES_MAX];    /* the last object that was left out */
 };
 
@@ -69,7 +69,7 @@ fail_watch(struct watch *w, const char *format, ...)
         (void)vsnprintf(problem, sizeof(problem), format, args);
         va_end(args);
         w->back_off_ms = MIN(MAX(w->back_off_ms * 2, BACK_OFF_MS), BACK_OFF_MAX);
-        /* Up to a quarter longer, so that the programs of all nodes do not ask at once. */
+        /* Wait up to a quarter longer, so that the programs of all nodes do not ask at once. */
         wait_ms = w->back_off_ms + (uint64_t)random() % (w->back_off_ms / 4);
         if (strcmp(w->problem, problem) != 0) {
                 (void)strcpy(w->problem, problem);

@@ -16,7 +16,7 @@ struct watch_what {
         const char *kind;          /* "pods": at /api/v1/pods */
         const char *which;         /* a part of the query, such as "fieldSelector=…&"; "": all */
         const char *name;          /* what messages call them: "this node's pods" */
-        unsigned page;             /* objects of one answer */
+        unsigned page;             /* objects of one answer at most */
         const char *const *fields; /* the members that one() reads, as sift.h says */
 };
 
@@ -26,9 +26,9 @@ struct watch_told {
          * is left out, with a line in the log. */
         void (*one)(const json_t *one, bool gone, void *userdata);
         /* The list is complete: objects without a call of one() since begin() are gone. number:
-         * which list, as watch_refresh() counts them. */
+         * that of the list, as watch_refresh() returns it. */
         void (*end)(unsigned number, void *userdata);
-        void (*changed)(void *userdata); /* something was told outside of a list; may be NULL */
+        void (*changed)(void *userdata); /* an object came or went after the list; may be NULL */
 };
 
 /* web, what and told outlive the watch. 0 or -errno. */

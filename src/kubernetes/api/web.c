@@ -246,7 +246,7 @@ static int add_json(struct web_request *r, const char *json)
                        : e;
 }
 
-/* json: what goes to the server; NULL: this is a GET request. */
+/* Begins a request. json: what goes to the server; NULL: this is a GET request. */
 static int begin_request(struct web_request *r, const char *path, const char *json,
                          unsigned timeout_s, char error[static WEB_ERROR_MAX])
 {

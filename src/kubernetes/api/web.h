@@ -20,7 +20,7 @@ struct web_server {
         const char *program;    /* the name of this program, for the server's log */
 };
 
-/* Called with what comes, as it comes. False ends the request. */
+/* Called with each piece of the answer as it comes. False ends the request. */
 typedef bool (*web_take)(const char *bytes, size_t n, void *userdata);
 /* Called once, unless the request was dropped: with HTTP's status, or with 0 and an error. The
  * request is gone. */
@@ -32,14 +32,15 @@ const struct web_server *web_server_of(const struct web *w);
 /* All requests must have ended or been dropped. NULL is a no-op. */
 void web_free(struct web *w);
 
-/* Neither callback is called before this returns. 0, or -errno with a sentence. */
+/* Begins a GET request. Neither callback is called before this returns. 0, or -errno with a
+ * sentence. */
 int web_get(struct web *w, const char *path, unsigned timeout_s, web_take take, web_ended ended,
             void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX]);
-/* The same with a text of JSON that goes to the server. It is copied, and the answer's text is
- * dropped. */
+/* Begins a POST request with a text of JSON, which is copied. The text of the answer is dropped. */
 int web_post(struct web *w, const char *path, const char *json, unsigned timeout_s, web_ended ended,
              void *userdata, struct web_request **ret, char error[static WEB_ERROR_MAX]);
-/* NULL is a no-op. Not to be called from take(). */
+/* Drops the request: its callbacks are not called any more. NULL is a no-op. Must not be called
+ * from take(). */
 void web_drop(struct web_request *r);
 
 /* Writes text so that it can be a part of a query. 0 or -ENAMETOOLONG. */

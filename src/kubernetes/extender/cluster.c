@@ -20,7 +20,7 @@ struct place_of_pods {
 struct cluster {
         void *nodes, *pods; /* trees of tsearch(3): struct place_of_pods, struct cluster_pod */
         size_t n_pods;
-        unsigned pod_list, node_list; /* the lists that began last */
+        unsigned pod_list, node_list; /* numbers of the lists that began last */
         bool pods_known, nodes_known;
 };
 

@@ -12,7 +12,7 @@ struct cluster;
 struct cluster *cluster_new(void); /* NULL: no memory */
 void cluster_free(struct cluster *c);
 
-/* Begin and end a list of all pods or nodes. What is not put in between is gone. */
+/* Begin and end a list of all pods or nodes. Pods or nodes that are not put in between are gone. */
 void cluster_begin_pods(struct cluster *c);
 void cluster_end_pods(struct cluster *c);
 void cluster_begin_nodes(struct cluster *c);
@@ -29,12 +29,13 @@ bool cluster_is_known(const struct cluster *c);
 
 /* A pod on a node. */
 struct cluster_pod {
-        struct cluster_pod *next; /* on this node */
+        struct cluster_pod *next; /* the next pod on this node */
         struct pod pod;
         unsigned list; /* the list that told it last */
 };
 
-/* NULL: not known, or no pods. Both pointers are valid until the cluster changes. */
+/* NULL: the node is not known, or has no pods. Both pointers are valid until the cluster
+ * changes. */
 const struct node *cluster_node(const struct cluster *c, const char *name);
 const struct cluster_pod *cluster_pods(const struct cluster *c, const char *node);
 bool cluster_has_pod(const struct cluster *c, const char *uid);

@@ -13,8 +13,8 @@
 #include "base/macros.h"
 #include "kubernetes/api/watch.h"
 
-#define LOOK_USEC (2 * UINT64_C(1000000)) /* between two looks at the job files */
-#define WARM_USEC UINT64_C(10000)         /* between two predictions ahead of need */
+#define LOOK_USEC (2 * UINT64_C(1000000)) /* time between two looks at the job files */
+#define WARM_USEC UINT64_C(10000)         /* time between two predictions ahead of need */
 
 struct extender {
         struct answer_context answer;

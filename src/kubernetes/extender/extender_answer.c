@@ -17,13 +17,13 @@
 #include "kubernetes/grammar/count_values.h"
 
 #define SCORE_MOST  10
-#define SCORE_ALONE 4 /* where pairs come first, each pair scores more */
+#define SCORE_ALONE 4 /* score of a free GPU where pairs come first; each pair scores more */
 #define PODS_MOST   4096u
 
 /* A request, and what is known of its pod. */
 struct request {
         json_t *json;
-        const json_t *list; /* of names, or of whole nodes */
+        const json_t *list; /* list of names, or of whole nodes */
         bool whole;         /* the scheduler keeps no cache for the extender, and sends nodes */
         struct pod pod;
         struct place_pod one; /* job < 0: the pod has no job that is known */
@@ -162,7 +162,8 @@ static int look_at(const struct answer_context *x, const struct request *q, size
         return r < 0 ? r : 1;
 }
 
-/* The gain is how much more progress the node makes: at most 1, a GPU's own. */
+/* Returns the score of a place. Its gain is the progress that the node makes in addition, and
+ * counts as 1 at most, which is the progress of a job alone. */
 static int score_of(enum prefer prefer, const struct place *p)
 {
         const double gain = fmin(fmax(p->gain, 0), 1);
@@ -288,6 +289,6 @@ int answer_prioritize(const char *text, size_t size, struct answer_context *cont
         if (r == 0)
                 r = prioritize(context, &q, ret_answer);
         if (r == 0)
-                expect_binding(context, &q, now_ns); /* again, since the filter was earlier */
+                expect_binding(context, &q, now_ns); /* the wait for it begins anew */
         return r;
 }

@@ -26,7 +26,7 @@
 /* What is remembered of two jobs. */
 struct forecast {
         float progress[2];
-        signed char way; /* of enum way; -1: nothing predicts them */
+        signed char way; /* an enum way; -1: nothing predicts them */
         bool by_model;
 };
 
@@ -39,7 +39,7 @@ struct jobs {
         struct pairs pairs;
         struct forecast **rows; /* n of them; NULL: not predicted yet */
         size_t warm;            /* rows before this one are predicted */
-        uint64_t state;         /* of the folder, as it was read last */
+        uint64_t state;         /* state of the folder when it was read last */
         char told[JOBS_ERROR_MAX];
 };
 

@@ -36,8 +36,8 @@ struct jobs_pair {
 /* Writes the sum of the progress that is predicted for both. 0; -ERANGE: a bound is not kept;
  * -ENOENT: nothing predicts the two. */
 int jobs_predict(struct jobs *j, const struct jobs_pair *pair, double *ret_sum);
-/* Returns the worse job's predicted progress, divided by what it has to exceed. Less than 1: its
- * bound is not kept; 0: nothing predicts the two. */
+/* Returns the worse job's predicted progress, divided by the progress that the job's bound
+ * requires. Less than 1: the bound is not kept; 0: nothing predicts the two. */
 double jobs_slack(struct jobs *j, const struct jobs_pair *pair);
 /* Writes why the two cannot be beside each other, as the scheduler shows it behind a number of
  * nodes. */

@@ -17,7 +17,7 @@
 #define QOS_KEY     "sublet.dev/qos"
 #define PRODUCT_KEY "nvidia.com/gpu.product"
 #define BOUND_LEAST 10u  /* thousandths */
-#define BOUND_MOST  990u /* no job keeps a bound of 1 beside another */
+#define BOUND_MOST  990u /* thousandths; no job keeps a bound of 1 beside another */
 #define GPUS_MOST   100000u
 
 const char *const pod_fields[] = {"uid",        "annotations/",   "spec",      "nodeName",

@@ -9,12 +9,12 @@
 
 #define POD_KEY_MAX 64  /* a UID, with the NUL */
 #define POD_JOB_MAX 96  /* as JOB_NAME_MAX */
-#define NODE_MAX    254 /* a node's name */
+#define NODE_MAX    254 /* bytes of a node's name, with the NUL */
 
 struct pod_rules {
         const char *resource;     /* sublet.dev/gpu */
         unsigned devices_per_gpu; /* as many as the nodes' plugins offer for each GPU */
-        double bound;             /* of pods that name none */
+        double bound;             /* the bound of pods that name none */
 };
 
 struct pod {
@@ -24,14 +24,14 @@ struct pod {
         char job[POD_JOB_MAX]; /* "": it names no possible job */
         double bound;
         bool bound_is_wrong; /* the annotation cannot be read, and the rules' bound is used */
-        unsigned gpus;       /* that it asks for; 0: none of ours */
+        unsigned gpus;       /* how many GPUs it asks for; 0: none of ours */
         bool ended;
 };
 
-/* What pod_read() and node_read() read, beside names, as sift.h says. */
+/* The members that pod_read() and node_read() read, in addition to names, in the form of sift.h. */
 extern const char *const pod_fields[], *const node_fields[];
 
-/* 0; -EINVAL: this is no pod. */
+/* Reads a pod. 0; -EINVAL: this is no pod. */
 int pod_read(const json_t *json, const struct pod_rules *rules, struct pod *ret);
 
 struct node {
@@ -42,5 +42,5 @@ struct node {
 
 int node_read(const json_t *json, const struct pod_rules *rules, struct node *ret);
 
-/* Whether a card of this name, such as "NVIDIA H200", may be the node's product. */
+/* True if a card of this name, such as "NVIDIA H200", may be the node's product. */
 bool node_may_have(const char *product, const char *gpu);

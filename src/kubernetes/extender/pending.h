@@ -11,7 +11,7 @@
 #include "kubernetes/extender/cluster.h"
 
 #define PENDING_MAX 16u
-#define PENDING_NS  UINT64_C(500000000) /* after this the pod was not bound, or takes too long */
+#define PENDING_NS  UINT64_C(500000000) /* how long a pod on no node is waited for */
 
 struct pending {
         struct pending_pod {
@@ -23,5 +23,5 @@ struct pending {
 /* Notes that the scheduler now chooses a node for this pod. If there are too many pods, forgets the
  * oldest. */
 void pending_add(struct pending *p, const char *uid, uint64_t now_ns);
-/* Whether another pod than this one is on its way to a node. */
+/* True if another pod than this one is on its way to a node. */
 bool pending_any(struct pending *p, const struct cluster *c, const char *uid, uint64_t now_ns);

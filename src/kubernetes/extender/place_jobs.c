@@ -75,7 +75,7 @@ static int best_of(const struct table *t, double *ret)
 
         if (t->n > places)
                 return -ENOSPC;
-        *ret = (double)t->n; /* each alone: no pair makes more than two */
+        *ret = (double)t->n; /* each runs alone: no pair makes more than two */
         if (t->n <= t->gpus)
                 return 0;
         edges = calloc((size_t)places * places / 2, sizeof(*edges));

@@ -61,8 +61,8 @@ static int read_suffix(const char *text, unsigned *ret_shift, int *ret_decimal)
 
 struct number {
         uint64_t value; /* below 10^18 */
-        unsigned shift; /* times 2^shift */
-        int decimal;    /* times 10^decimal */
+        unsigned shift; /* the value counts times 2^shift */
+        int decimal;    /* the value counts times 10^decimal */
 };
 
 static int read_number(const char *text, struct number *ret)

@@ -8,8 +8,8 @@
 /* Reads a quantity of bytes, rounded up. 0; -EINVAL: malformed, negative, or less than a byte, such
  * as "128m", which is mistaken for MiB; -ERANGE: too large. */
 int quantity_bytes(const char *text, uint64_t *ret_bytes);
-/* The same, but also takes a B at the end ("20GiB"), as in other settings. -EDOM: less than 1 MiB,
- * which nobody means: in "8192m" the m is a thousandth. */
+/* Reads a quantity as quantity_bytes() does, but also takes a B at the end ("20GiB"), as in other
+ * settings. -EDOM: less than 1 MiB, which nobody means: in "8192m" the m is a thousandth. */
 int quantity_size(const char *text, uint64_t *ret_bytes);
 /* Reads a quantity of bytes as MiB, rounded up. 0; -EINVAL: malformed, negative or nothing; -EDOM:
  * less than 1 MiB, such as "8192m", which is 8.192 bytes; -ERANGE: too large. */

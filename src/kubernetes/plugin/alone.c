@@ -24,7 +24,8 @@ struct alone {
         void *userdata;
         sd_event_source *timer;
         int fd;
-        char problem[LOCK_HOLDER_MAX]; /* logged last: the holder's pid, or an error's number */
+        char problem[LOCK_HOLDER_MAX]; /* what was logged last: the holder's pid, or an error's
+                                          number */
 };
 
 static void complain(struct alone *a, int r, const char *holder)

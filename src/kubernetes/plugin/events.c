@@ -16,14 +16,14 @@
 
 #define NONE_FAILED (-1)
 #define COMPONENT   "sublet-device-plugin"
-#define EVENTS_MAX  64u /* that wait: more than a node has pods with such a problem */
+#define EVENTS_MAX  64u /* events that wait: more than a node has pods with such a problem */
 #define EVENT_S     10u
 #define PATH_ROOM   (POD_NAME_MAX + 64)
 
 struct event {
         char path[PATH_ROOM];
         char *json;
-        char pod[2 * POD_NAME_MAX]; /* for the log */
+        char pod[2 * POD_NAME_MAX]; /* the pod's name for the log */
 };
 
 struct events {

@@ -18,9 +18,9 @@
 
 #define ENVS_MAX       4
 #define MOUNTS_MAX     3
-#define SHARED_MAX     4 /* nodes of the driver that belong to no GPU */
+#define SHARED_MAX     4 /* device nodes of the driver that belong to no GPU */
 #define NODE_MAX       64
-#define CONTAINERS_MAX 64 /* of one request */
+#define CONTAINERS_MAX 64 /* containers of one request */
 
 /* Everything that one container's answer points to. */
 struct container {

@@ -14,5 +14,5 @@ int kubelet_new(sd_event *loop, struct rpc *rpc, const char *dir, const char *en
 void kubelet_free(struct kubelet *k);
 /* Serves, then registers. */
 void kubelet_start(struct kubelet *k);
-/* kubelet no longer watches the devices, so the plugin has to register again. */
+/* Registers again: call it when kubelet no longer watches the devices. */
 void kubelet_lost(struct kubelet *k);

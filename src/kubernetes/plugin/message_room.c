@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define OVERHEAD 32u /* of malloc, for each piece */
+#define OVERHEAD 32u /* bytes that malloc adds to each piece */
 
 static void *take_room(void *userdata, size_t n)
 {

@@ -9,7 +9,7 @@
 
 #include "ask/ask.h"
 
-#define ANSWER_MAX (4u << 20) /* a status with thousands of programs */
+#define ANSWER_MAX (4u << 20) /* bytes of a status with thousands of programs */
 
 struct order {
         struct ask_talk talk;

@@ -13,11 +13,11 @@
 #include "base/cleanup.h"
 
 #define PEERS_MAX    32u
-#define PEERS_OF_ONE 8u /* of one process: kubelet has one, and at times an older one, too */
+#define PEERS_OF_ONE 8u /* connections of one process: kubelet has one, at times two */
 
 struct peer {
         struct peers *of;
-        struct peer *next; /* a newer one */
+        struct peer *next; /* the next newer one */
         int grpcs, fd;     /* grpcs: the number of gRPC's descriptor */
         pid_t pid;
         sd_event_source *on_end;

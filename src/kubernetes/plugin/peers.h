@@ -14,8 +14,8 @@ struct peers;
 int peers_new(sd_event *loop, struct peers **ret);
 void peers_free(struct peers *p);
 
-/* Notes a connection, before gRPC gets the descriptor. May end another one for it, of the process
- * that has the most. 0; -EUSERS: there are too many, close this one; or -errno. */
+/* Notes a connection, before gRPC gets the descriptor. May make room by ending another connection,
+ * of the process that has the most. 0; -EUSERS: there are too many, close this one; or -errno. */
 int peers_add(struct peers *p, int fd);
 /* Returns the process at the other end of gRPC's peer "fd:NUMBER"; 0: it is not known. */
 pid_t peers_process(const struct peers *p, const char *peer);

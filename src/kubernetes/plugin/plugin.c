@@ -29,23 +29,23 @@
 #include "kubernetes/api/watch.h"
 
 #define USEC_PER_MSEC  UINT64_C(1000)
-#define ASK_MS         2000u              /* between two looks at the daemon */
-#define ASK_SOON_MS    200u               /* while it does not answer */
+#define ASK_MS         2000u              /* time between two looks at the daemon */
+#define ASK_SOON_MS    200u               /* time between two looks while it does not answer */
 #define GRACE_NS       (3 * NSEC_PER_SEC) /* a daemon that restarts is away for less */
-#define LOOK_MS        10000u             /* between two looks at the processes */
+#define LOOK_MS        10000u             /* time between two looks at the processes */
 #define PRE_START_NS   (5 * NSEC_PER_SEC)
 #define STREAMS_MAX    64u
-#define STREAMS_OF_ONE 8u /* of one process */
+#define STREAMS_OF_ONE 8u /* streams of one process */
 #define WAITING_MAX    64u
-#define TOLD_MAX       256u /* pods that were told of; then the oldest is forgotten */
-#define REFUSALS_MAX   8u   /* this and the next: lines of the log in a minute */
+#define TOLD_MAX       256u /* pods remembered for a message; then the oldest is forgotten */
+#define REFUSALS_MAX   8u   /* this and the next: most lines in the log in a minute */
 #define COMPLAINTS_MAX 64u
 #define PODS_PAGE      25u
 
 /* A container that waits until the daemon knows its pod. */
 struct waiting {
         struct rpc_call *call;
-        unsigned list; /* the list of pods that shows its pod */
+        unsigned list; /* number of the list of pods that shows its pod */
         uint64_t until_ns;
 };
 
@@ -62,9 +62,9 @@ struct plugin {
         struct rpc *rpc;
         struct kubelet *kubelet;
         struct tenants *tenants;
-        struct web *web; /* NULL, like the next two: no API server */
+        struct web *web; /* NULL: there is no API server; then watch and events are NULL, too */
         struct watch_what pods;
-        char which[850]; /* of pods */
+        char which[850]; /* the part of the query that chooses the pods */
         struct watch *watch;
         struct events *events;
         struct cards cards;
@@ -145,7 +145,7 @@ static bool was_told(const struct told *told, const char *uid)
         return false;
 }
 
-/* Tells the log and, by an Event, those who look at the pod. */
+/* Writes to the log, and makes an Event for people who look at the pod. */
 static void tell_of_pod(struct plugin *p, struct told *told, const char *uid, const char *reason,
                         const char *message)
 {

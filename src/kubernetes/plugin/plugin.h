@@ -7,9 +7,9 @@
 #include "kubernetes/api/web.h"
 
 struct plugin_options {
-        const char *dir; /* the daemon's, as the plugin sees it */
+        const char *dir; /* the daemon's directory, as the plugin sees it */
         const char *kubelet_dir, *endpoint, *resource;
-        unsigned devices; /* of each GPU */
+        unsigned devices; /* devices of each GPU */
         enum place place;
         struct grant_options grant;
         struct web_server api; /* url "": no pods are read */

@@ -14,7 +14,7 @@
 #define CARDS_MAX     128
 #define CARD_UUID_MAX 56 /* an id of kubelet has at most 63 characters */
 #define DEVICE_ID_MAX 64
-#define DEVICES_MAX   1000 /* of one card */
+#define DEVICES_MAX   1000 /* devices of one card */
 #define CARD_STALE_S  10.0 /* age of NVML's figures from which a card counts as unreadable */
 
 enum card_health {
@@ -31,22 +31,23 @@ struct card {
         char uuid[CARD_UUID_MAX];
         uint64_t total, committed;
         unsigned waiting, clients;
-        enum card_health state; /* by the daemon's status alone */
+        enum card_health state; /* its health by the daemon's status alone */
         bool mps;
 };
 
 struct cards {
         struct card list[CARDS_MAX];
         unsigned n;
-        unsigned devices; /* of each card */
-        bool daemon;      /* it answers */
+        unsigned devices; /* devices of each card */
+        bool daemon;      /* the daemon answers */
 };
 
 /* Takes an answer to the order "status". True if it is one. */
 bool cards_take(struct cards *cards, const json_t *status);
 
 enum card_health card_health(const struct cards *cards, const struct card *card);
-/* Why a card is in this state, to end a sentence that begins with the card; "" if healthy. */
+/* Returns why a card is in this state, as the end of a sentence that begins with the card; "" if
+ * healthy. */
 const char *card_health_text(enum card_health health);
 
 /* Writes the id of the card's k-th device. Returns ret. */
@@ -54,5 +55,5 @@ const char *device_id(const struct card *card, unsigned k, char ret[static DEVIC
 /* Returns the place of the card that this device belongs to; -ENODEV: there is no such device. */
 int device_card(const struct cards *cards, const char *id);
 
-/* Memory of the smallest card; 0: no card is known. */
+/* Returns the memory of the smallest card; 0: no card is known. */
 uint64_t cards_smallest(const struct cards *cards);

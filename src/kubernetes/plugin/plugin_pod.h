@@ -19,8 +19,8 @@ struct pod_bounds {
         unsigned minimum_most, weight_most; /* thousandths */
 };
 
-/* Holds what a pod asks for; a field of 0 asks for nothing. Its minimum is minimum_most at most,
- * also if memory_request gives it. */
+/* Holds what a pod asks for; a field of 0 asks for nothing. Its minimum, even one that
+ * memory_request gives, is at most minimum_most. */
 struct pod_wishes {
         unsigned minimum, maximum; /* thousandths of the time */
         unsigned weight;           /* thousandths */
@@ -33,15 +33,15 @@ struct pod_wishes {
 };
 
 struct pod {
-        char uid[POD_UID_MAX]; /* in small letters */
+        char uid[POD_UID_MAX]; /* the UID in small letters */
         char namespace[POD_NAME_MAX], name[POD_NAME_MAX];
         char created[32]; /* such as 2026-11-27T10:26:15Z: sorts as text */
-        bool ended;       /* all of its containers have */
+        bool ended;       /* all of its containers have ended */
         struct pod_wishes wishes;
-        uint64_t annotations; /* a hash: it differs if the annotations do */
+        uint64_t annotations; /* a hash, which differs if the annotations do */
 };
 
-/* What pod_read() reads, beside names, as sift.h says. */
+/* The members that pod_read() reads, in addition to names, in the form of sift.h. */
 extern const char *const pod_fields[];
 
 /* Reads a pod. 0; -ENOENT: its containers do not ask for the resource, or have ended, so it is none

@@ -11,7 +11,7 @@
 #include "base/macros.h"
 #include "base/shares.h"
 
-#define NAME_PART 18 /* of a class's name, which has up to 31 characters: NAME-HASH */
+#define NAME_PART 18 /* characters of NAME in a class's name, NAME-HASH, which has up to 31 */
 
 struct member {
         size_t first; /* the oldest pod of the class */
@@ -58,7 +58,8 @@ static unsigned minimum_of(const struct pod *pod, uint64_t card_bytes)
         const struct pod_wishes *w = &pod->wishes;
         unsigned v = w->minimum;
 
-        /* It is a part of what can be promised, so that requests that fill a card fit together. */
+        /* The minimum is a part of what can be promised, so that requests that fill a card fit
+         * together. */
         if (!v && w->memory_request && card_bytes)
                 v = (unsigned)(MIN(w->memory_request, card_bytes) * SHARES_MINIMA_MAX / card_bytes);
         v = MIN(v, MIN(w->minimum_most, SHARES_MINIMA_MAX));

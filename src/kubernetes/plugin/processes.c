@@ -18,18 +18,18 @@
 #include "kubernetes/plugin/grant.h"
 
 #define NAME_ROOM       32
-#define NVIDIA_MAJOR    195   /* of /dev/nvidia*, by the kernel's devices.txt */
-#define DESCRIPTORS_MAX 1024u /* of a process; MPS opens its GPUs at its start */
+#define NVIDIA_MAJOR    195   /* major number of /dev/nvidia*, by the kernel's devices.txt */
+#define DESCRIPTORS_MAX 1024u /* looked at in a process; MPS opens its GPUs at its start */
 
 /* A process chooses how much its files have: its environment may be gigabytes of zeros. */
 #define ENVIRON_MAX (256u << 10)
 #define CGROUPS_MAX (64u << 10)
-#define MAP_MAX     8192u      /* bytes of a line */
-#define MAPS_MAX    (1u << 14) /* lines of a process */
-#define LINES_MAX   (1u << 15) /* of a pod's processes in one look; some pods share this number */
+#define MAP_MAX     8192u      /* most bytes of a line */
+#define MAPS_MAX    (1u << 14) /* most lines of a process */
+#define LINES_MAX   (1u << 15) /* lines of a pod's processes in one look; some pods share them */
 #define SHARES      64u
 
-#define SELF 0 /* instead of a pid: the plugin */
+#define SELF 0 /* stands for the plugin, instead of a pid */
 
 static FILE *open_file(const char *proc, int pid, const char *name)
 {
@@ -83,7 +83,8 @@ static bool find_pod(const char *proc, int pid, const char *ours, struct tenant 
         return ret->kind == TENANT_POD;
 }
 
-/* left: lines that this look may still read. */
+/* True if the process has mapped musl, but not libsublet.so. left: lines that this look may still
+ * read. */
 static bool runs_on_musl(const char *proc, int pid, unsigned *left)
 {
         _cleanup_fclose_ FILE *f = open_file(proc, pid, "maps");
@@ -189,7 +190,7 @@ static void look_at_mps(const char *proc, int pid, bool in_pod, struct processes
 }
 
 /* A MIG instance has no known device number, and without the driver's files in /proc no card has
- * one. Such a card may be any GPU that is no other card. */
+ * one. Such a card counts as served if MPS has a GPU open that is none of the known ones. */
 void processes_mark_mps(const struct processes_mps *mps, const char *proc, struct cards *cards)
 {
         static const bool none[PROCESSES_GPUS];

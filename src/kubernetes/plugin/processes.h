@@ -6,7 +6,7 @@
 
 #include "kubernetes/plugin/plugin_cards.h"
 
-#define PROCESSES_GPUS 254 /* the driver's device files beyond are no GPUs */
+#define PROCESSES_GPUS 254 /* device files of the driver with higher numbers are no GPUs */
 
 struct processes_mps {
         bool all;                  /* it may serve every GPU */
@@ -21,7 +21,7 @@ struct processes_told {
         void (*mps)(const char *uid, int pid, const char *name, void *userdata);
 };
 
-/* proc: "/proc". Processes that may not be looked at are left out. */
+/* Looks at all processes. proc: "/proc". Processes that may not be looked at are left out. */
 void processes_look(const char *proc, const struct processes_told *told, void *userdata,
                     struct processes_mps *ret);
 /* Says of each card whether MPS serves it, as far as the look shows. */

@@ -29,8 +29,8 @@
 #include "kubernetes/plugin/peers.h"
 
 #define CALLS_MAX    1024u /* calls at once; more wait in gRPC */
-#define CALLS_OF_ONE 128u  /* of one process: kubelet starts as many containers at once */
-#define READ_BYTES   16384 /* of gRPC at once: each ping in it takes gRPC kilobytes */
+#define CALLS_OF_ONE 128u  /* calls of one process: kubelet starts as many containers at once */
+#define READ_BYTES   16384 /* most that gRPC reads at once: each ping in it takes kilobytes */
 
 /* What gRPC was asked to do. Its address is the tag of the completion. */
 struct op {
@@ -63,7 +63,7 @@ struct rpc {
         grpc_completion_queue *queue;
         grpc_server *server;
         pthread_t pump;
-        int done_in, done_out; /* the pipe's ends: the pump's, the loop's */
+        int done_in, done_out; /* ends of the pipe: that of the pump, that of the loop */
         sd_event_source *on_done, *on_peer, *on_rest;
         struct peers *peers;
         int listener;
@@ -91,7 +91,7 @@ struct rpc_call {
         const struct rpc_method *method;
         void (*over)(struct rpc_call *c, void *userdata);
         struct op accepted, received, sent, closed;
-        pid_t process;    /* that calls; 0: it is not known */
+        pid_t process;    /* the process that calls; 0: it is not known */
         unsigned pending; /* completions that are still to come */
         bool begun, answered, is_over;
 };
@@ -144,8 +144,7 @@ static void call_free(struct rpc_call *c)
         accept_call(r);
 }
 
-/* One completion of the call has come. Returns false if it was the last one, and the call is gone.
- */
+/* Counts a completion of the call. Returns false if it was the last one, and the call is gone. */
 static bool call_done(struct rpc_call *c)
 {
         if (--c->pending > 0)
@@ -301,8 +300,8 @@ static const struct rpc_method *find_method(const struct rpc *r, const grpc_slic
         return NULL;
 }
 
-/* Finds out which process calls. False: the process has too many calls, and loses its connection:
- * refusals would wait there if it reads none. */
+/* Finds out which process calls. False: the process has too many calls, and loses its connection.
+ * Otherwise refusals would pile up there if it reads none. */
 static bool admit(struct rpc_call *c)
 {
         char *peer = grpc_call_get_peer(c->call);
@@ -353,7 +352,7 @@ static void accept_call(struct rpc *r)
         if (!c)
                 return;
         c->rpc = r;
-        c->process = -1; /* nobody's yet */
+        c->process = -1; /* no process has called yet */
         c->accepted = op_make(on_accepted, c);
         c->received = op_make(on_received, c);
         c->sent = op_make(on_sent, c);
@@ -462,7 +461,8 @@ int rpc_ask(struct rpc *r, const char *path, const char *method, const void *byt
 
 static int on_peer(sd_event_source *source, int fd, uint32_t events, void *userdata);
 
-/* Takes peers again. Too many descriptors were open, and waiting peers keep the socket readable. */
+/* Accepts peers again, after a rest: too many descriptors were open, and waiting peers keep the
+ * socket readable. */
 static int on_rest(sd_event_source *source, uint64_t usec, void *userdata)
 {
         struct rpc *r = userdata;
@@ -516,8 +516,8 @@ static void stop_listening(struct rpc *r)
         r->listener = -EBADF;
 }
 
-/* The socket is our own and gRPC gets the connections, because gRPC removes the file at a server's
- * path when the server ends, also if it is another server's by then. */
+/* The socket is our own, and gRPC gets the connections. At a server's end gRPC would remove the
+ * file at its path, also if that is another server's by then. */
 int rpc_listen(struct rpc *r, const char *path)
 {
         struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -1,7 +1,7 @@
 /* rpc.h: gRPC as the device plugin needs it: serves methods on a UNIX socket, and asks one question
  * at a time of another one.
  *
- * A thread of its own takes what gRPC completes and passes it on through a pipe, so everything here
+ * A thread of its own takes what gRPC completes and passes it on through a pipe. So everything here
  * happens in the loop's thread, and the callers need no locks. gRPC has threads of its own, too: no
  * fork() after rpc_new(). */
 #pragma once

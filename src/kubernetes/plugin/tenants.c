@@ -20,13 +20,13 @@
 #include "kubernetes/plugin/order.h"
 
 #define NAME         "50-kubernetes.conf"
-#define AGAIN_US     UINT64_C(30000000) /* after a failure that time may heal */
+#define AGAIN_US     UINT64_C(30000000) /* wait after a failure that time may heal */
 #define PODS_MAX     2048u
 #define INSTANCE_MAX 32
 
 struct tenant {
         struct pod pod;
-        bool seen, told_left; /* told_left: its lost minimum was logged */
+        bool seen, told_left; /* told_left: the log says that it lost its minimum */
 };
 
 struct tenants {
@@ -39,12 +39,12 @@ struct tenants {
         bool complete; /* the pods were listed once: before that nothing is told */
         uint64_t card_bytes;
         char instance[INSTANCE_MAX];
-        bool dirty, failed; /* failed: nothing is told before AGAIN_US have passed */
+        bool dirty, failed; /* failed: the daemon is told nothing before AGAIN_US have passed */
         bool refused;       /* failed because of what the file says: other pods may mend it */
         bool told_full;
         unsigned without, minima;
-        bool *left;       /* of the attempt: pods without their minimum, by their place */
-        struct pod *sent; /* of the attempt: the pods, the oldest first */
+        bool *left;       /* pods that go without their minimum in this attempt, by place */
+        struct pod *sent; /* pods of this attempt, the oldest first */
         size_t n_sent;
         char *sending;
         struct order *order;

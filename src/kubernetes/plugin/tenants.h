@@ -18,7 +18,7 @@ int tenants_new(sd_event *loop, const char *dir, void (*settled)(void *userdata)
                 struct tenants **ret);
 void tenants_free(struct tenants *t);
 
-/* A complete list of pods comes: those that are not put until tenants_end() are gone. */
+/* Begins a complete list of pods: pods that are not put before tenants_end() are gone. */
 void tenants_begin(struct tenants *t);
 void tenants_end(struct tenants *t);
 /* True if the pod is new or its annotations have changed. */

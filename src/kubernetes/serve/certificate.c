@@ -21,8 +21,8 @@
 
 struct certificate {
         unsigned holders;
-        struct certificate *next; /* the next newer one; held, since a connection that began with
-                                     this one may use that one */
+        struct certificate *next; /* the next newer one, which is held: a connection that began with
+                                     this one may use it */
         gnutls_pcert_st chain[CHAIN_MAX];
         unsigned length;
         gnutls_privkey_t key;
@@ -42,7 +42,7 @@ static struct {
         struct stamp stamps[FILES];
         struct certificate *now;
         uint64_t looked_ns;
-        char told[CERTIFICATE_ERROR_MAX]; /* the trouble that the log has */
+        char told[CERTIFICATE_ERROR_MAX]; /* the trouble that was logged last */
 } shown;
 
 /* ---- one certificate ---- */
@@ -82,7 +82,7 @@ static void show(struct certificate *c)
 static void cleanup_datum(gnutls_datum_t *d)
 {
         if (d->data)
-                gnutls_memset(d->data, 0, d->size); /* it may be a key */
+                gnutls_memset(d->data, 0, d->size); /* the data may be a key */
         gnutls_free(d->data);
 }
 

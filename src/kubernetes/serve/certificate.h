@@ -11,7 +11,8 @@
 
 struct certificate;
 
-/* The paths must stay. 0, or -EINVAL after a sentence about what cannot be used. */
+/* The strings of the paths must stay valid. 0, or -EINVAL after a sentence about what cannot be
+ * used. */
 int certificate_open(const char *certificate_path, const char *key_path,
                      char error[static CERTIFICATE_ERROR_MAX]);
 void certificate_close(void);
@@ -24,7 +25,7 @@ void certificate_refresh(void);
 struct certificate *certificate_hold(void);
 void certificate_release(struct certificate *c);
 
-/* What MHD_OPTION_HTTPS_CERT_CALLBACK takes. */
+/* Shows the certificate: a function for MHD_OPTION_HTTPS_CERT_CALLBACK. */
 int certificate_retrieve(gnutls_session_t session, const gnutls_datum_t *ca_names, int n_ca_names,
                          const gnutls_pk_algorithm_t *algorithms, int n_algorithms,
                          gnutls_pcert_st **ret_chain, unsigned *ret_length,

@@ -17,7 +17,7 @@ int client_ca_read(const char *path, char **ret, char error[static CLIENT_CA_ERR
         gnutls_x509_crt_t list[CERTIFICATES_MAX];
         gnutls_datum_t text = {0};
         unsigned n = CERTIFICATES_MAX;
-        int r = gnutls_load_file(path, &text); /* with a NUL behind it */
+        int r = gnutls_load_file(path, &text); /* gnutls_load_file() adds a NUL */
 
         if (r < 0) {
                 (void)snprintf(error, CLIENT_CA_ERROR_MAX, "cannot read %.300s", path);

@@ -13,6 +13,6 @@
 int client_ca_read(const char *path, char **ret, char error[static CLIENT_CA_ERROR_MAX]);
 void client_ca_free(char *pem); /* NULL is a no-op */
 
-/* True if the client of this session has shown a certificate for clients that is valid now, and
- * that an authority among the session's credentials has signed. */
+/* True if the client of this session has shown a certificate for clients that is valid now. An
+ * authority among the session's credentials must have signed it. */
 bool client_ca_vouches(gnutls_session_t session);

@@ -18,7 +18,7 @@
 #include "base/units.h"
 #include "http/http.h"
 
-#define SMALL_BYTES  (32u << 10) /* each connection may send so much without waiting */
+#define SMALL_BYTES  (32u << 10) /* bytes that each connection may send without waiting */
 #define TRIM_BYTES   (256u << 10)
 #define SENTENCE_MAX 512
 /* How long a large body may take while others wait. The API server gives up after 3 s. */
@@ -34,7 +34,7 @@ struct request {
         const struct requests_door *door;
         bool too_large;
         char *body;
-        size_t length; /* as announced; 0: in chunks */
+        size_t length; /* length of the body, as announced; 0: it comes in chunks */
         size_t size, allocated;
 };
 
@@ -140,7 +140,8 @@ static void let_go(struct request **link, enum state state)
         q->all->resumed = true;
 }
 
-/* Returns the link to the request; to NULL: it is not in this list. */
+/* Returns the link that points to the request; the last link, to NULL: the request is not in this
+ * list. */
 static struct request **find(struct request **list, const struct request *q)
 {
         while (*list && *list != q)
@@ -345,7 +346,7 @@ static int append(struct request *q, const char *data, size_t size)
                 size_t wanted = MAX(q->size + size, MAX(2 * q->allocated, (size_t)4096));
                 char *grown;
 
-                /* The length is known, mostly: growing would leave holes. */
+                /* If the length is known, takes all at once: growing would leave holes. */
                 wanted =
                         q->length && q->all->large == q ? q->length : MIN(wanted, q->all->body_max);
                 grown = q->size + size > wanted ? NULL : realloc(q->body, wanted);

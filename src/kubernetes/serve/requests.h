@@ -26,10 +26,10 @@ struct requests_door {
 
 /* What a program serves, and how its sentences call it. */
 struct requests_service {
-        const char *program;    /* "the webhook" */
-        const char *one, *many; /* what is sent: "a review", "reviews" */
-        const char *paths;      /* all of them, with /healthz and /readyz */
-        unsigned body_max_mib;  /* of one body */
+        const char *program;    /* such as "the webhook" */
+        const char *one, *many; /* names of what is sent: "a review", "reviews" */
+        const char *paths;      /* all paths, with /healthz and /readyz */
+        unsigned body_max_mib;  /* size of one body at most */
         const struct requests_door *doors;
         size_t n_doors;
         /* NULL, or a sentence why the program cannot answer yet. May be NULL: it always can. */
@@ -39,7 +39,7 @@ struct requests_service {
 
 struct requests;
 
-/* service must stay. NULL: no memory. */
+/* service must outlive the result. NULL: no memory. */
 struct requests *requests_new(const struct requests_service *service);
 void requests_free(struct requests *r);
 
@@ -54,7 +54,7 @@ int requests_begin(struct requests *r, struct client *client, const char *url, c
 /* Takes *size bytes of the body, and writes to *size how many it did not take. *size 0: the body is
  * complete, so the request is answered. 0 or -EIO. */
 int requests_take(struct request *q, const char *data, size_t *size);
-/* The request is over, answered or not. NULL is a no-op. */
+/* Frees a request that is over, answered or not. NULL is a no-op. */
 void requests_finish(struct request *q);
 /* The client's connection has ended: a request that waits learns of it. NULL is a no-op. */
 void requests_abandon(struct request *q);

@@ -213,8 +213,8 @@ static bool is_late(const struct client *k, bool ending, uint64_t now_ns)
         return sub_sat(now_ns, k->since_ns) > limits[k->phase];
 }
 
-/* Whether a gives up its place before b: idle ones do first, then those of the peer with the most
- * places, then the oldest. */
+/* True if a gives up its place before b: idle clients do first, then those of the peer with the
+ * most places, then the oldest. */
 static bool goes_before(const struct client *a, const struct client *b)
 {
         if ((a->phase == CLIENT_IDLE) != (b->phase == CLIENT_IDLE))

@@ -16,12 +16,13 @@
 
 /* The most time from the first byte of a connection to the end of its request's header. */
 #define CLIENTS_HEADER_NS (5 * UINT64_C(1000000000))
-/* The most time from there to the end of the answer: no API server waits longer. */
+/* The most time from the end of the header to the end of the answer: no API server waits longer. */
 #define CLIENTS_REQUEST_NS (10 * UINT64_C(1000000000))
-/* The API server closes its idle connections after 90 s. If the server were the first, a request
+/* The API server closes its idle connections after 90 s. If this server closed first, a request
  * that is just being sent would be lost. */
 #define CLIENTS_IDLE_NS (120 * UINT64_C(1000000000))
-/* While a peer with fewer places waits, others must not stand still for longer. */
+/* While a peer with fewer places waits, other peers' clients may stand still for this long at
+ * most. */
 #define CLIENTS_SCARCE_NS (1 * UINT64_C(1000000000))
 
 struct peer {
@@ -32,11 +33,11 @@ struct peer {
 };
 
 enum client_phase {
-        CLIENT_WAITS,  /* for a place */
+        CLIENT_WAITS,  /* it waits for a place */
         CLIENT_BEGINS, /* the header of its request is not complete */
         CLIENT_ASKS,   /* a request is being read or answered */
-        CLIENT_HELD,   /* the same, and it waits for something of ours */
-        CLIENT_IDLE,   /* between two requests */
+        CLIENT_HELD,   /* CLIENT_ASKS, and the request waits for something of ours */
+        CLIENT_IDLE,   /* it is between two requests */
 };
 
 struct client {
@@ -61,7 +62,7 @@ struct clients *clients_new(void); /* NULL: no memory */
 /* All clients must have left. NULL is a no-op. */
 void clients_free(struct clients *c);
 
-/* A new client, which waits. NULL: no memory. */
+/* Adds a new client, which waits. NULL: no memory. */
 struct client *clients_come(struct clients *c, int fd, const struct sockaddr_storage *from,
                             socklen_t size, uint64_t now_ns);
 void clients_leave(struct clients *c, struct client *k);
@@ -74,9 +75,9 @@ struct client *clients_surplus(struct clients *c);
 /* Returns a served client that has to end, because it is late or because others wait for its
  * place. ending: no client may stay idle. NULL: none has to. */
 struct client *clients_to_end(const struct clients *c, bool ending, uint64_t now_ns);
-/* The connection of a served client is being closed. */
+/* Notes that the connection of a served client is being closed. */
 void clients_end(struct clients *c, struct client *k);
 
 unsigned clients_count(const struct clients *c);
-/* Whether a client waits, or its request is on its way. */
+/* True if a client waits, or its request is on its way. */
 bool clients_any_busy(const struct clients *c);

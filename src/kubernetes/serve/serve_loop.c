@@ -31,7 +31,7 @@
 #define MEMORY_MAX    8192ul
 #define LOOK_USEC     UINT64_C(250000)
 #define BUSY_USEC     UINT64_C(20000) /* between two tries of an answer that has to wait */
-#define ACCEPTS_MAX   64u             /* in one turn of the loop */
+#define ACCEPTS_MAX   64u             /* clients that are accepted in one turn of the loop */
 #define FILES_RESERVE 128u            /* descriptors of other things than clients */
 
 struct server {
@@ -40,7 +40,7 @@ struct server {
         struct http_loop *http_loop;
         struct requests *requests;
         struct clients *clients;
-        struct client *starting; /* is being passed to MHD */
+        struct client *starting; /* the client that is being passed to MHD */
         int listen_fd;
         char *client_ca; /* NULL: all may ask */
         uint64_t linger_ns;
@@ -185,7 +185,7 @@ static void on_completed(void *userdata, struct MHD_Connection *c, void **reques
         clients_set_phase(k, CLIENT_IDLE, clock_now_ns());
 }
 
-/* MHD refuses options of TLS without TLS. */
+/* Starts MHD, without the options of TLS if plain: MHD would refuse them. */
 static struct MHD_Daemon *start_http(struct server *s, bool plain)
 {
         struct MHD_OptionItem tls[] = {
@@ -218,7 +218,7 @@ static void in_a_while(sd_event_source *timer, uint64_t usec)
         (void)sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
 }
 
-/* After each turn of the loop: places may have become free. */
+/* Runs after each turn of the loop, because places may have become free. */
 static int on_post(sd_event_source *src, void *userdata)
 {
         struct server *s = userdata;

@@ -16,7 +16,7 @@
  * providers set it. */
 #define TAINT "nvidia.com/gpu"
 
-/* The two kinds of what a container asks for. */
+/* The two kinds of amounts that a container may ask for. */
 static const char *const kinds[] = {"limits", "requests"};
 
 enum opinion { NONE, SHARED, ALONE };

@@ -372,8 +372,8 @@ void words_annotate(const json_t *pod, const struct container *containers, size_
         if (annotation_of(pod, MINIMUM) || annotation_of(pod, REQUEST))
                 return;
         if (words->fraction) {
-                /* It is a part of what all minima may have, so that pods that fill a card for KAI
-                 * fill it here. */
+                /* The minimum is a part of what all minima may have together. So pods that fill a
+                 * card for KAI fill it here. */
                 const unsigned permille =
                         (unsigned)((uint64_t)words->fraction * SHARES_MINIMA_MAX / 1000000);
 

@@ -33,7 +33,7 @@ struct container {
 
 /* What the words ask for the pod as a whole. */
 struct words {
-        unsigned fraction; /* of a GPU, in millionths; 0: nothing said */
+        unsigned fraction; /* part of a GPU, in millionths; 0: nothing said */
         bool kai;
 };
 

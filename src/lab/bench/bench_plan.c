@@ -18,7 +18,7 @@
 /* A program gets this much of the capacity: the daemon keeps 5 % for contexts (unevictable_share)
  * and 3 % free. */
 #define USABLE_PERCENT 92
-/* The pages of a card have 2 MiB, and a program has four allocations. */
+/* A page of a card has 2 MiB, and a program has four allocations. */
 #define SIZE_STEP (8 * MIB)
 
 #define COPIES(mix_name, share, cpu_part, gpu_part, text)      \

@@ -18,8 +18,8 @@
 
 enum bench_figure {
         BENCH_NONE,  /* the role is there for the sake of the other one */
-        BENCH_TIME,  /* until the last program of the role has ended */
-        BENCH_DELAY, /* of each phase on the GPU: the median, the first and the longest */
+        BENCH_TIME,  /* time until the last program of the role has ended */
+        BENCH_DELAY, /* delay of each phase on the GPU: the median, the first and the longest */
 };
 
 /* One kind of program in a mix. Times are fractions of the duration. */
@@ -96,12 +96,12 @@ struct bench_row {
         const struct bench_mix *mix;
         const struct bench_role *role;
         enum bench_way way;
-        const char *quantum; /* of BENCH_SUBLET; otherwise NULL */
+        const char *quantum; /* the quantum of BENCH_SUBLET; otherwise NULL */
         enum bench_state state;
         char note[BENCH_TEXT_MAX]; /* why there is no figure */
         unsigned n;                /* measurements in each of the arrays */
         double seconds[BENCH_REPEATS_MAX];
-        double first[BENCH_REPEATS_MAX], longest[BENCH_REPEATS_MAX]; /* of BENCH_DELAY */
+        double first[BENCH_REPEATS_MAX], longest[BENCH_REPEATS_MAX]; /* delays of BENCH_DELAY */
         double waiting[BENCH_REPEATS_MAX]; /* part of the programs' time; below 0: unknown */
         uint64_t moved_out[BENCH_REPEATS_MAX], moved_in[BENCH_REPEATS_MAX],
                 handoffs[BENCH_REPEATS_MAX]; /* BENCH_UNKNOWN: nobody counted */

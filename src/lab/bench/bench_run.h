@@ -35,7 +35,7 @@ struct bench_job {
         uint64_t mismatches;
         double took; /* seconds, from its start, or from the moment when all had filled their memory
                       */
-        double *delays; /* of its phases; freed by bench_run_clear() */
+        double *delays; /* delays of its phases; freed by bench_run_clear() */
         unsigned n_delays;
         double waiting; /* part of its time since its start that it waited for memory or its turn;
                            below 0: unknown */
@@ -43,8 +43,8 @@ struct bench_job {
 
 struct bench_run {
         const struct bench_stage *stage;
-        bool shared;         /* under sublet */
-        bool serial;         /* one after the other */
+        bool shared;         /* the programs run under sublet */
+        bool serial;         /* the programs run one after the other */
         bool meet;           /* the clock starts when all have filled their memory */
         const char *quantum; /* NULL: the daemon's default */
         double limit;        /* seconds; a program that is not done by then has failed */

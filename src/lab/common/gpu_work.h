@@ -16,9 +16,9 @@ struct gpu_work {
         void *context, *fill, *check;              /* the driver's handles */
         uint64_t blocks[GPU_WORK_BLOCKS], verdict; /* addresses on the card */
         uint64_t words, key;                       /* words in one block; the program's number */
-        uint64_t rounds;                           /* done so far */
+        uint64_t rounds;                           /* rounds done so far */
         uint64_t mismatches;                       /* words that were not what they had to be */
-        uint64_t digest;                           /* of everything read; equal for equal keys */
+        uint64_t digest; /* digest of everything read; equal for equal keys */
 };
 
 /* Loads the driver and takes the memory, managed or ordinary. */

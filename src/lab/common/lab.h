@@ -15,7 +15,7 @@
 
 struct lab_daemon {
         struct launch launch;    /* the environment of its programs */
-        char dir[PATHS_DIR_MAX]; /* where its sockets are */
+        char dir[PATHS_DIR_MAX]; /* the directory of its sockets */
         bool started;
 };
 

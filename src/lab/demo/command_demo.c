@@ -25,9 +25,9 @@ struct choice {
 };
 
 const struct option_row demo_options[] = {
-        {"gpu", NULL, "on the GPU, even if somebody else uses it", options_set_true,
+        {"gpu", NULL, "use the GPU, even if somebody else uses it", options_set_true,
          offsetof(struct choice, gpu)},
-        {"fast", NULL, "shorter, on a smaller simulated card", options_set_true,
+        {"fast", NULL, "run for a shorter time, on a smaller simulated card", options_set_true,
          offsetof(struct choice, fast)},
         {0},
 };

@@ -27,7 +27,8 @@
 #define DEFAULT_SECONDS "1"
 #define DEFAULT_ROUNDS  "0"
 
-/* Computes on the processor or waits for data or for a person, as far as the GPU can tell. */
+/* Sleeps. For the GPU this is the same as computing on the processor, or waiting for data or a
+ * person. */
 static void pause_for(double seconds)
 {
         struct timespec t = {.tv_sec = (time_t)seconds};

@@ -11,7 +11,7 @@
 #include "base/uuid.h"
 #include "nvml/nvml_library.h"
 
-#define WINDOWS_MAX   6000u /* ten minutes */
+#define WINDOWS_MAX   6000u /* windows of ten minutes */
 #define PROCESSES_MAX 256u
 #define MIB_BYTES     1048576.0
 

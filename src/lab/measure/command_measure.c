@@ -28,8 +28,8 @@
 #define SECONDS_DEFAULT 10
 #define WARM_UP_DEFAULT (2 * NSEC_PER_SEC)
 
-#define SECONDS_MAX UINT64_C(86400) /* of --seconds, and of --warm-up */
-#define NUMBER_MOST 999u            /* files of one name */
+#define SECONDS_MAX UINT64_C(86400) /* the most for --seconds and --warm-up */
+#define NUMBER_MOST 999u            /* most files of one name */
 
 struct measuring {
         const char *output;
@@ -84,7 +84,7 @@ const struct option_row measure_options[] = {
          set_steps, AT(run.steps), .form = "a number from 1"},
         {"seconds", "S", "measure for S seconds (10); then the program is ended", set_seconds,
          AT(run.seconds_ns), .form = "a number of seconds such as 10"},
-        {"warm-up", "TIME", "begin so long after the first kernel (2s)", set_warm_up,
+        {"warm-up", "TIME", "begin TIME after the first kernel (2s)", set_warm_up,
          AT(run.warm_up_ns), .form = "a time such as 10s"},
         {"keep-running", NULL, "let the program go on when the measured time is over",
          options_set_true, AT(keep_running)},
@@ -107,7 +107,7 @@ static int claim(struct measuring *m, const char *path)
         return 0;
 }
 
-/* A device or a pipe holds no measurement, and neither does an empty file. */
+/* True if the file may hold a measurement: a device, a pipe and an empty file hold none. */
 static bool holds_something(const char *path)
 {
         struct stat st;
@@ -215,7 +215,7 @@ static char **copy_words(char **words)
         for (size_t i = 0; copy && i < n; i++) {
                 copy[i] = strdup(words[i]);
                 if (!copy[i])
-                        return copy; /* a shorter command */
+                        return copy; /* out of memory: the command is cut here */
         }
         return copy;
 }

@@ -16,7 +16,7 @@
 #include "client/common/cli.h"
 #include "mps/mps.h"
 
-#define PATIENCE_NS    (60 * NSEC_PER_SEC) /* for the first kernel, … */
+#define PATIENCE_NS    (60 * NSEC_PER_SEC) /* how long to wait for the first kernel, … */
 #define PATIENCE_TIMES 4u /* … and so many times as long as the first run needed for it */
 #define NEVER_NS       (UINT64_MAX / 2)
 #define WINDOWS_MOST   5u /* the program may warm up for longer than in the first run */
@@ -26,7 +26,7 @@ struct half {
         pid_t mps_pid;
         char dir[MPS_DIR_MAX], gpu[UUID_TEXT_MAX];
         struct measure_run run;
-        const char *path; /* of the job file */
+        const char *path; /* path of the job file */
 };
 
 /* ---- why there is no rate ---- */
@@ -107,7 +107,8 @@ static void prepare(struct half *h, const struct measure_run *first)
                 h->run.warm_up_ns = NEVER_NS;
 }
 
-/* Under MPS the driver tells a program how many SMs it has (measured: 66 of 132 on an H100). */
+/* True if the program has half of the SMs: under MPS the driver tells a program how many it has (66
+ * of 132 on an H100). */
 static bool has_half(const struct half *h, const struct measure_run *first)
 {
         const struct measure_page *p = pages_leader(&first->end, &first->first);
@@ -116,7 +117,7 @@ static bool has_half(const struct half *h, const struct measure_run *first)
         return !p || !now || now->sms <= p->sms / 4 * 3;
 }
 
-/* Says why this run tells no rate; false: it tells one. */
+/* Says why this run gives no rate. Returns false if it gives one. */
 static bool has_failed(const struct half *h, const struct measure_run *first)
 {
         if (h->run.ended && measure_run_status(&h->run) != 0)
@@ -148,7 +149,8 @@ static int compare(const struct half *h, struct job *job)
         return report_half(&half, job);
 }
 
-/* Adds the rate, or says why there is none. True: neither, but the next window may tell it. */
+/* Adds the rate, or says why there is none. True: there is no rate yet, but the next window may
+ * give one. */
 static bool take_rate(struct half *h, const struct measure_run *first, bool last, struct job *job)
 {
         int r;

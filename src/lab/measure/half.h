@@ -5,8 +5,8 @@
 #include "lab/measure/measure_run.h"
 #include "job/job.h"
 
-/* Runs the program of an ended run again, as the only client of an MPS control daemon of its own,
- * and adds its rate to the job; if there is none, says why the job file `path` has no such rate.
+/* Runs the program of an ended run again, as the only client of an MPS control daemon of its own.
+ * Adds its rate to the job; if there is no rate, says why the job file `path` has no such rate.
  * Leaves nothing running. CLI_OK, also without the rate; or 128 plus the number of a signal that
  * ended the measurement. */
 int half_measure(const struct measure_run *first, const char *path, struct job *job);

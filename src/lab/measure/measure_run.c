@@ -19,8 +19,8 @@
 #define TICK_NS       (100 * NSEC_PER_MSEC)
 #define NO_STEPS_NS   (60 * NSEC_PER_SEC) /* --steps: how long to wait for the first step */
 #define LEAST_NS      NSEC_PER_SEC        /* if the window is shorter, all that was seen counts */
-#define MERCY_NS      (10 * NSEC_PER_SEC) /* from SIGTERM to SIGKILL */
-#define RESTARTS_MOST 4u                  /* of the window, when a longer step is found */
+#define MERCY_NS      (10 * NSEC_PER_SEC) /* time from SIGTERM to SIGKILL */
+#define RESTARTS_MOST 4u                  /* restarts of the window, when a longer step is found */
 #define OTHERS_EVERY  10u
 #define DEPTH_MOST    64u
 
@@ -38,7 +38,7 @@ int measure_run_signalled(void)
 
 /* ---- the program ---- */
 
-/* In shared memory, because the library writes there all the time. */
+/* Makes the folder in shared memory if possible, because the library writes there all the time. */
 static int make_folder(struct measure_run *r)
 {
         const char *temporary = getenv("TMPDIR");
@@ -62,7 +62,7 @@ static int set(const char *name, const char *value)
                        : CLI_OK;
 }
 
-/* In the child. */
+/* Sets the variables of the program. Call it in the child. */
 static int set_variables(const struct measure_run *r)
 {
         int result = set("LD_PRELOAD", launch_value(r->launch, "LD_PRELOAD"));
@@ -222,7 +222,7 @@ static void note_cpu(struct measure_run *r)
                 r->cpu_now = cpu_s;
 }
 
-/* The card's figures include what other users do on it. */
+/* Warns of other programs on the card, because the card's figures include them. */
 static void look_for_others(struct measure_run *r)
 {
         pid_t own[PAGES_MAX];
@@ -235,8 +235,8 @@ static void look_for_others(struct measure_run *r)
         if (card_others(r->card, own, r->end.n) <= 0)
                 return;
         r->crowd_said = true;
-        (void)fprintf(stderr, "sublet: warning: other programs use this GPU: the figures are of "
-                              "them, too; measure again when the GPU is free\n");
+        (void)fprintf(stderr, "sublet: warning: other programs use this GPU: the figures include "
+                              "theirs; measure again when the GPU is free\n");
 }
 
 static void look_at_card(struct measure_run *r)
@@ -336,7 +336,7 @@ void measure_run_widen(struct measure_run *r)
         if (r->stage == MEASURE_WINDOW && seen_ns >= LEAST_NS) {
                 (void)fprintf(stderr,
                               "sublet: the program has ended after %.1f s of the measured time: "
-                              "the figures are of these\n",
+                              "the figures are of this time\n",
                               (double)seen_ns / 1e9);
                 return;
         }
@@ -344,8 +344,8 @@ void measure_run_widen(struct measure_run *r)
         pages_free(&r->begin);
         r->begin_ns = measure_run_first_ns(r);
         r->cpu_begin = NAN;
-        (void)fprintf(stderr, "sublet: the program has ended before it was warm: the figures are "
-                              "of all it did, its beginning as well\n");
+        (void)fprintf(stderr, "sublet: the program has ended before it was warm: the figures "
+                              "cover all that it did, its beginning as well\n");
 }
 
 static uint64_t last_launch_ns(const struct measure_run *r)
@@ -357,7 +357,8 @@ static uint64_t last_launch_ns(const struct measure_run *r)
         return last;
 }
 
-/* A run that is not the program's first may end without any figures. */
+/* True if a run under MPS got a signal, or if the first kernel has not come in time. The
+ * program's first run is never given up. */
 static bool is_given_up(const struct measure_run *r)
 {
         return (r->mps && r->signal) || (r->patience_ns && r->stage == MEASURE_WAITS &&

@@ -35,7 +35,7 @@ struct measure_run {
                             of the SMs; NULL: no MPS */
         const char *gpu; /* with mps: its GPU's UUID */
 
-        char folder[64]; /* of the library's files */
+        char folder[64]; /* folder of the library's files */
         pid_t pid;
         int status;
         bool ended;  /* the program, as waitpid() says */
@@ -46,7 +46,8 @@ struct measure_run {
         enum measure_stage stage;
         struct pages first, begin, end; /* first: before anything was seen */
         uint64_t begin_ns, end_ns;
-        double cpu_begin, cpu_now; /* of the process that submits most, in s; NAN: not known */
+        double cpu_begin, cpu_now; /* processor time, in s, of the process that submits most; NAN:
+                                      not known */
         unsigned restarts, ticks;
 };
 

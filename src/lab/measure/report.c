@@ -33,7 +33,7 @@ struct row {
         const struct measure_kernel *kernel;
         bool graph;
         double launches;
-        double seconds; /* of all launches; NAN: not known */
+        double seconds; /* time of all launches; NAN: not known */
 };
 
 struct rows {
@@ -47,8 +47,8 @@ static uint64_t grown(const _Atomic uint64_t *now, const _Atomic uint64_t *befor
         return sub_sat(pages_get(now), before ? pages_get(before) : 0);
 }
 
-/* The mean time of a launch between two looks; before: NULL, the first look saw nothing. Samples
- * of launches that came late are used only if there are hardly any others. */
+/* Returns the mean time of a launch between two looks. before NULL: the first look saw nothing.
+ * Samples of launches that came late are used only if there are hardly any others. */
 static double mean_between(const struct measure_time *now, const struct measure_time *before)
 {
         const double all = (double)grown(&now->samples, before ? &before->samples : NULL);
@@ -63,8 +63,8 @@ static double mean_between(const struct measure_time *now, const struct measure_
         return ns / all / 1e9;
 }
 
-/* The mean time of a launch: in the measured time if it was sampled often enough then, or else in
- * all of the program's time. */
+/* Returns the mean time of a launch: in the measured time if it was sampled often enough then, or
+ * else in all of the program's time. */
 static double mean_seconds(const struct measure_time *now, const struct measure_time *before)
 {
         const bool often = grown(&now->samples, before ? &before->samples : NULL) >= SAMPLES_LEAST;
@@ -110,7 +110,7 @@ static double known(uint32_t value)
         return value == MEASURE_UNSUPPORTED ? NAN : (double)value;
 }
 
-/* How often a kernel's blocks fill the card; NAN: not known. */
+/* Returns how often a kernel's blocks fill the card; NAN: not known. */
 static double waves_of(const struct measure_page *page, const struct measure_kernel *k)
 {
         const double blocks = (double)k->grid[0] * k->grid[1] * k->grid[2];
@@ -120,7 +120,8 @@ static double waves_of(const struct measure_page *page, const struct measure_ker
 }
 
 /* Returns the rounds that the kernel's blocks run in. The last round takes as long as a full one.
- * Blocks that fill a part of the card count as that part of a round, an unknown number as one. */
+ * Blocks that fill a part of the card count as that part of a round, an unknown number of blocks
+ * counts as one round. */
 static double rounds_of(const struct measure_page *page, const struct measure_node *node)
 {
         const double waves = waves_of(page, &page->kernels[node->kernel]);
@@ -128,14 +129,14 @@ static double rounds_of(const struct measure_page *page, const struct measure_no
         return isnan(waves) ? 1 : waves > 1 ? ceil(waves) : waves;
 }
 
-/* The mean time of this kernel outside graphs; NAN: it was never timed there. */
+/* Returns the mean time of this kernel outside graphs; NAN: it was never timed there. */
 static double outside_seconds(const struct measure_page *page, const struct measure_node *node)
 {
         return mean_seconds(&page->kernels[node->kernel].time, NULL);
 }
 
-/* The time of one launch of a node. round_s: the time of a round of blocks in kernels never timed
- * alone. */
+/* Returns the time of one launch of a node. round_s: the time of a round of blocks in kernels never
+ * timed alone. */
 static double node_seconds(const struct measure_page *page, const struct measure_node *node,
                            double round_s)
 {
@@ -144,10 +145,10 @@ static double node_seconds(const struct measure_page *page, const struct measure
         return isnan(seconds) ? KERNEL_LEAST_S + rounds_of(page, node) * round_s : seconds;
 }
 
-/* How long a round of blocks takes in kernels that were never timed alone. It makes all kernels
- * together take the graph's time, but is no less than in kernels whose times are known. The known
- * times may exceed the graph's, because events lengthen them, and because kernels of a graph may
- * overlap. */
+/* Returns how long a round of blocks takes in kernels that were never timed alone. With this time
+ * all kernels together take the graph's time, but it is no less than in kernels whose times are
+ * known. The known times may exceed the graph's, because events lengthen them, and because kernels
+ * of a graph may overlap. */
 static double round_seconds(const struct measure_page *page, const struct measure_graph *g,
                             double whole)
 {
@@ -223,8 +224,8 @@ static int by_seconds(const void *a, const void *b)
 }
 
 /* Two events lengthen what is between them: the GPU finishes the kernel before, and only then
- * begins with the next one. If the times of all kernels are more than the time in which the GPU was
- * busy, this delay is taken off each launch, as far as it explains the difference. */
+ * begins with the next one. If the times of all kernels together exceed the GPU's busy time, this
+ * delay is taken off each launch, as far as it explains the difference. */
 static void correct_rows(struct rows *rows, double busy_seconds)
 {
         double launches = 0, each;
@@ -323,7 +324,7 @@ struct steps_seen {
         bool whole;           /* all of the time between the looks belongs to this era */
 };
 
-/* False: fewer than two steps began. */
+/* Finds the steps between two looks. False: fewer than two steps began. */
 static bool find_steps(const struct measure_page *now, const struct measure_page *before,
                        struct steps_seen *ret)
 {

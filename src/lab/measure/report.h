@@ -10,7 +10,7 @@
 /* What was seen between two looks. */
 struct report_seen {
         const struct pages *begin, *end;
-        double seconds; /* between the two looks */
+        double seconds; /* time between the two looks */
         double cpu_s;   /* processor time that the program used meanwhile; NAN: not known */
         struct card_figures card;
 };
@@ -21,7 +21,7 @@ bool report_fill(const struct report_seen *seen, struct job *ret);
 void report_card(const struct card_figures *figures, struct job *ret);
 /* Returns how many steps the program began between the two looks; 0: no step is known. */
 unsigned long long report_steps(const struct pages *begin, const struct pages *end);
-/* Adds the rate on half of the SMs. half: what report_fill() made of a run on these; its steps have
- * as many launches. 0; -ENODATA: one of the two runs launched nothing; -EAGAIN: the program did
- * something else in that run. */
+/* Adds the rate on half of the SMs. half: what report_fill() made of a run on half of the SMs; its
+ * steps have as many launches as the job's. 0; -ENODATA: one of the two runs launched nothing;
+ * -EAGAIN: the program did something else in that run. */
 int report_half(const struct job *half, struct job *ret);

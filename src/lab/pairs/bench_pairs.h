@@ -18,7 +18,7 @@ struct pairs_setting {
         bool torch;
         unsigned kernels; /* so many drawn kernels instead of the table; 0: the table */
         struct pairs_choice choice;
-        double seconds, limit; /* limit 0: none */
+        double seconds, limit; /* length of a pair's window; limit of the whole run, 0: none */
 };
 
 /* A pair that was measured, now or by an earlier run into the same file. */
@@ -34,7 +34,7 @@ struct pairs_results {
         size_t n, room;
 };
 
-/* 0 or -ENOMEM. */
+/* Adds a result. 0 or -ENOMEM. */
 int pairs_results_add(struct pairs_results *r, const struct pairs_result *result);
 
 /* ---- the data file: JSON lines, each written at once ---- */
@@ -50,7 +50,7 @@ struct pairs_data {
  * refused. CLI_OK, or an exit status after a message. */
 int pairs_data_open(struct pairs_data *d, const char *path, const struct job *card,
                     struct pairs_job *jobs, size_t n_jobs, struct pairs_results *results);
-/* These write lines. If they cannot, they print a message and return an exit status.
+/* These functions write lines. If they cannot, they print a message and return an exit status.
  * pairs_data_begin() writes the first line, unless the file has it. */
 int pairs_data_begin(struct pairs_data *d, const struct job *card, double idle_w);
 int pairs_data_job(struct pairs_data *d, const struct pairs_job *job, const struct job *measured);
@@ -85,5 +85,5 @@ void pairs_print_table(FILE *out, const struct pairs_job *jobs,
 /* Prints how far the rates alone of each job are from each other. */
 void pairs_print_steadiness(FILE *out, const struct pairs_job *jobs, size_t n_jobs);
 
-/* `sublet bench pairs`: argv[0] is "pairs". */
+/* Runs `sublet bench pairs`; argv[0] is "pairs". */
 int pairs_main(int argc, char **argv);

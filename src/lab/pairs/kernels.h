@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define KIB_OF_MIB       1024
-#define SM_THREADS       2048 /* of an SM of the cards that the names speak of */
+#define SM_THREADS       2048 /* threads of an SM, on the cards for which the names are made */
 #define KERNEL_NAME_MAX  64
 #define KERNEL_PTX_MAX   (64 * 1024)
 #define KERNEL_PARTS_MAX 4 /* kernels of a step */
@@ -41,13 +41,15 @@ struct kernel_job {
         unsigned intensity;     /* arithmetic instructions for each access of 16 bytes; 0: no access
                                    (families of arithmetic) or no arithmetic (the others) */
         unsigned footprint_kib; /* memory that is accessed; 0: none */
-        unsigned threads;       /* of a block */
-        unsigned values;        /* that a thread computes with at once: more take more registers */
-        unsigned blocks_per_sm; /* the most, bounded by unused shared memory; 0: as many as fit */
-        int grid;     /* above 0: so many full waves; below: percent of the SMs, a block each */
-        unsigned us;  /* how long the kernel runs alone, about */
+        unsigned threads;       /* threads of a block */
+        unsigned values; /* values that a thread computes with at once: more take more registers */
+        unsigned blocks_per_sm; /* most blocks on an SM, bounded by unused shared memory; 0: as many
+                                   as fit */
+        int grid;     /* above 0: number of full waves; below: percent of the SMs, which get a block
+                         each */
+        unsigned us;  /* microseconds, about, that the kernel runs alone */
         unsigned gap; /* percent of the time without a kernel, because the host pauses */
-        bool drawn;   /* not of the table: the name has all parameters */
+        bool drawn;   /* not from the table: the name has all parameters */
 };
 
 /* The kernels that a job repeats, one after the other. */

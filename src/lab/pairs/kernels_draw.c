@@ -18,7 +18,7 @@
 #define US_LEAST    20
 #define US_MOST     5000
 #define WAVES_MOST  20
-#define FOOTPRINT   (1024 * KIB_OF_MIB) /* KiB, the most */
+#define FOOTPRINT   (1024 * KIB_OF_MIB) /* KiB; the greatest footprint */
 #define NUMBER_MOST 9999999
 
 /* The sequence is Halton's. Each parameter has a prime base; digits are multiplied, because plain
@@ -34,11 +34,11 @@ static const struct {
 };
 _Static_assert(KERNEL_FAMILIES_COUNT == 11, "the base of FAMILY is the number of families");
 
-/* What is sensible in a family. */
+/* Bounds of the parameters that are sensible in a family. */
 static const struct {
-        unsigned intensity;                       /* the most; 0: no arithmetic beside memory */
+        unsigned intensity; /* the greatest intensity; 0: no arithmetic beside memory */
         unsigned footprint_least, footprint_most; /* KiB, of families that always use memory */
-        unsigned values;                          /* the most */
+        unsigned values;                          /* the greatest number of values */
 } limits[KERNEL_FAMILIES_COUNT] = {
         [KERNEL_FP32] = {256, 0, 0, 64},
         [KERNEL_FP64] = {128, 0, 0, 32},
@@ -55,7 +55,7 @@ static const struct {
 
 /* ---- numbers ---- */
 
-/* A number in [0, 1) that the seed determines. */
+/* Returns a number in [0, 1) that the seed determines. */
 static double shift(uint64_t seed, unsigned dimension)
 {
         const uint64_t x = splitmix((seed * DIMENSIONS + dimension + 1) * SPLITMIX_STEP);
@@ -110,7 +110,7 @@ static unsigned footprint(double u, double least, double most)
 
 /* ---- a kernel ---- */
 
-/* How many registers one value takes. */
+/* Returns how many registers one value takes. */
 static unsigned registers_of(enum kernel_family family)
 {
         return family == KERNEL_TENSOR ? 4 : family == KERNEL_FP64 ? 2 : 1;
@@ -270,7 +270,7 @@ static int find_kernel(const char *name, struct kernel_job *ret)
         return 0;
 }
 
-/* The same as kernel_find(), for jobs beyond the table. */
+/* Does what kernel_find() does, for jobs beyond the table. */
 static int find_drawn(const char *name, struct kernel_step *ret)
 {
         char again[KERNEL_NAME_MAX];

@@ -10,14 +10,14 @@
 #include "base/macros.h"
 
 #define UNROLLED       64 /* instructions of arithmetic in a loop's body without memory */
-#define ACCESSES       4  /* of memory in a loop's body without arithmetic */
+#define ACCESSES       4  /* accesses of memory in a loop's body without arithmetic */
 #define SHARED_BYTES   8192
 #define TENSOR_RESULTS 4 /* numbers that a thread has of one product of matrices */
 
 struct text {
         char *buf;
         size_t used, room;
-        unsigned next; /* which value computes next */
+        unsigned next; /* the value that computes next */
 };
 
 static __attribute__((format(printf, 2, 3))) void add(struct text *t, const char *format, ...)
@@ -44,7 +44,7 @@ static unsigned values_of(const struct kernel_job *job)
 
 /* ---- arithmetic ---- */
 
-/* One instruction of the family, or one product of matrices. */
+/* Writes one instruction of the family, or one product of matrices. */
 static void compute(struct text *t, const struct kernel_job *job)
 {
         const unsigned i = t->next++ % values_of(job), f = i * TENSOR_RESULTS;

@@ -30,10 +30,10 @@
 
 #define WARM_NS       (50 * NSEC_PER_MSEC)
 #define BATCH_S       0.0002 /* launches are observed in groups of at least so long */
-#define BATCHES       3      /* submitted ahead */
+#define BATCHES       3      /* batches that are submitted ahead */
 #define BATCH_MAX     64
 #define LOOPS_MAX     (1U << 30)
-#define TRIALS        12 /* of calibration */
+#define TRIALS        12 /* most attempts of calibration */
 #define NEAR          0.08
 #define MEMORY_WORD   0x3c1f5a7bU
 #define SMALL_BYTES   (64 * 1024)
@@ -105,7 +105,7 @@ struct step {
         unsigned n;
         struct ready parts[KERNEL_PARTS_MAX];
         bool timed;
-        double seconds; /* of all parts */
+        double seconds; /* time of all parts together */
 };
 
 static struct {
@@ -113,7 +113,7 @@ static struct {
         void *stream, *base, *events[BATCHES];
         device_ptr memory;
         uint64_t memory_bytes;
-        struct step *step; /* of the job */
+        struct step *step; /* the step of the present job */
 } self;
 
 /* ---- the driver ---- */
@@ -291,7 +291,8 @@ static bool load(struct ready *r)
         return true;
 }
 
-/* part: NULL: the whole step. */
+/* Returns how long one launch of the part takes. NULL: of all parts of the step, one after the
+ * other. */
 static double time_once(struct ready *part)
 {
         float ms;
@@ -329,7 +330,7 @@ static void calibrate(struct ready *r)
                 if (factor > 1 - NEAR && factor < 1 + NEAR)
                         return;
                 if (r->loops == 1 && factor < 1)
-                        return; /* it cannot be shorter */
+                        return; /* the kernel cannot be shorter */
                 more = (double)r->loops * MIN(MAX(factor, 0.02), 50);
                 r->loops = (unsigned)MIN(MAX(more + 0.5, 1), LOOPS_MAX);
         }

@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "base/splitmix.h"
 
-#define PARTS 20 /* of the list; in each, every kind of pairs has its share */
+#define PARTS 20 /* parts of the list; in each, every kind of pairs has its share */
 
 enum kind { KERNELS, MODELS, MIXED, WITHIN, KINDS };
 
@@ -23,7 +23,7 @@ static const unsigned one_in[KINDS][WAYS] = {
 struct ranked {
         struct pairs_item item;
         unsigned part, kind, row; /* row: of its way */
-        size_t at;                /* within its kind and way */
+        size_t at;                /* place within its kind and way */
 };
 
 struct list {
@@ -54,7 +54,7 @@ static void shuffle(unsigned *numbers, size_t n, uint64_t *state)
 
 struct dealt {
         unsigned job, random;
-        double at; /* where in its family, from 0 to 1 */
+        double at; /* place in its family, from 0 to 1 */
 };
 
 static int compare_dealt(const void *one, const void *other)

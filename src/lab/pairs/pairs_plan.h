@@ -14,7 +14,7 @@
 /* How fast a job is alone, in steps a second. It is measured again during the run. */
 struct pairs_alone {
         double rate;    /* the last one; 0: not measured in this run */
-        uint64_t at_ns; /* when that was */
+        uint64_t at_ns; /* when it was measured */
         double least, most, sum;
         unsigned n; /* how often it was measured, by earlier runs as well */
 };
@@ -37,13 +37,14 @@ struct pairs_item {
         bool done; /* measured, or given up */
 };
 
-/* -1: there is no such job. */
+/* Returns the place of the job of this name; -1: there is no such job. */
 int pairs_find_job(const struct pairs_job *jobs, size_t n, const char *name);
 
 struct pairs_choice {
-        bool ways[WAYS]; /* which ones are available */
+        bool ways[WAYS]; /* the ways that are available */
         uint64_t seed;
-        unsigned partners; /* of each job, among its kind, in the way with most pairs; 0: all */
+        unsigned partners; /* partners of each job, among its kind, in the way with most pairs; 0:
+                              all */
         bool within;       /* all pairs of all jobs in each way */
 };
 

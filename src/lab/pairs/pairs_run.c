@@ -15,11 +15,11 @@
 
 #define LEAD_NS       (70 * NSEC_PER_MSEC)  /* the workers warm up for 50 ms of it … */
 #define MODEL_LEAD_NS (270 * NSEC_PER_MSEC) /* … and models for 250 ms */
-#define ALONE_WINDOWS 3                     /* at most, for a rate alone */
+#define ALONE_WINDOWS 3                     /* windows at most for a rate alone */
 #define ALONE_AGREE   0.02                  /* two windows are alike if they differ by no more */
 #define ALONE_LEAST_S 0.05
 #define ALONE_MOST_S  5   /* a window with nothing done is doubled until it is so long */
-#define KERNEL_ALONE  0.5 /* so many times --seconds is a window of a kernel alone … */
+#define KERNEL_ALONE  0.5 /* length of a window of a kernel alone, as a multiple of --seconds … */
 #define MODEL_ALONE   2   /* … of a model … */
 #define MODEL_PAIR    4   /* … of a pair with a model … */
 #define TURNS_PAIR    3.2 /* … and those of turns: there have to be several turns in them */
@@ -28,9 +28,9 @@
 #define AGAIN_PART    0.12 /* … as long as that takes at most this part of the pairs' time */
 #define CARD_S        0.45 /* the least time for which NVML watches */
 #define JOB_S         180  /* a worker may take so long to prepare a job */
-#define FAILURES_MAX  4    /* of a job; then it is left out */
+#define FAILURES_MAX  4    /* failures of a job, after which it is left out */
 #define REPORT_NS     (60 * NSEC_PER_SEC)
-#define KERNELS_MAX   500 /* that a measured worker may show; then another one takes its place */
+#define KERNELS_MAX   500 /* kernels of a measured worker; then another takes its place */
 
 /* ---- time ---- */
 
@@ -69,7 +69,7 @@ static bool is_ready_for(struct pairs_running *r, struct pairs_worker *w, unsign
         if (sscanf(w->answer, "job %47s %*f %7s", loops, way) < 1)
                 return false;
         eager = strcmp(way, "eager") == 0;
-        if (!job->loops[0]) { /* the first worker has found out */
+        if (!job->loops[0]) { /* the first worker has found out the loops */
                 (void)snprintf(job->loops, sizeof(job->loops), "%s", loops);
                 job->eager = eager;
                 if (eager && !strstr(job->name, "eager"))
@@ -402,8 +402,9 @@ static bool is_old(const struct pairs_running *r, const struct pairs_worker *w, 
                (job->torch ? MODEL_OLD_NS : KERNEL_OLD_NS);
 }
 
-/* Before a pair runs, both jobs need a rate alone of this run. The older rate, if it is too old, is
- * measured again if there is time: the host and the card may have changed. */
+/* Measures the rates alone that a pair needs before it runs, unless this run has measured them. The
+ * older rate, if it is too old, is measured again if there is time: the host and the card may have
+ * changed. */
 static bool know_rates(struct pairs_running *r, struct pairs_worker *const *workers, bool shared,
                        int *ret_result)
 {
@@ -424,7 +425,7 @@ static bool know_rates(struct pairs_running *r, struct pairs_worker *const *work
         return true;
 }
 
-/* The rate alone on half of the SMs, divided by that on all. */
+/* Returns the rate alone on half of the SMs, divided by that on all SMs. */
 static double half_rate(const struct pairs_job *job)
 {
         const struct pairs_alone *all = &job->alone[0], *half = &job->alone[1];

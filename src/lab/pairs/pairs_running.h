@@ -8,7 +8,7 @@
 #include "mps/mps.h"
 
 #define PAIRS_ANSWER_S   30 /* a worker may take so long to answer, beyond what it was asked */
-#define PAIRS_STARTS_MAX 20 /* of a worker */
+#define PAIRS_STARTS_MAX 20 /* most starts of a worker */
 
 enum pairs_kind { PAIRS_KIND_KERNELS, PAIRS_KIND_MODELS, PAIRS_KINDS };
 /* PAIRS_PLACE_MEASURED has one worker of a kind, in which the library measures. That slows it a
@@ -31,7 +31,7 @@ struct pairs_running {
         struct job card_job; /* what is true of all jobs: the card */
         struct card *card;
         double idle_w; /* the card's power while programs have it and do nothing; NAN: not known */
-        const char *mode; /* of the daemon */
+        const char *mode; /* mode of the daemon */
         uint64_t begun_ns, told_ns;
         /* How the time of the pairs was spent. */
         struct {
@@ -48,12 +48,12 @@ void pairs_end(struct pairs_running *r);
 /* Returns the worker for this job's kind. */
 struct pairs_worker *pairs_worker_at(struct pairs_running *r, const struct pairs_job *job,
                                      enum pairs_place place, unsigned which);
-/* How many workers of a kind there are. */
+/* Returns how many workers of a kind there are. */
 unsigned pairs_workers_at(enum pairs_place place);
 bool pairs_has_place(const struct pairs_running *r, enum pairs_place place);
 /* Starts the workers that do not run, and waits until all n are ready. */
 bool pairs_make_ready(struct pairs_worker *const *workers, unsigned n);
-/* True: the daemon is in the mode that this way needs. */
+/* Sets the daemon's mode to the one that this way needs. True: the daemon is in that mode. */
 bool pairs_set_mode(struct pairs_running *r, enum way way);
-/* How often the GPU went from one program to another, by turns. */
+/* Returns how often the GPU went from one program to another, by turns. */
 json_int_t pairs_count_handoffs(const struct pairs_running *r);

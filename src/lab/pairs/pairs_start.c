@@ -183,7 +183,7 @@ static double watch_idle(struct card *card)
 
         for (unsigned i = 0; i < IDLE_WINDOWS; i++) {
                 if (i == IDLE_WINDOWS / 2)
-                        card_reset(card); /* before this, the card slows down */
+                        card_reset(card); /* forgets the windows in which the card slowed down */
                 card_look(card);
                 (void)nanosleep(&pause, NULL);
         }

@@ -6,7 +6,7 @@
 #include "base/sort.h"
 #include "lab/pairs/bench_pairs.h"
 
-#define SHOWN 3 /* of the best and the worst pairs of each way */
+#define SHOWN 3 /* pairs that are shown: the best and the worst of each way */
 
 static double sum_of(const struct pairs_result *r)
 {

@@ -13,7 +13,7 @@
 struct pairs_worker {
         /* The request. */
         const struct lab_daemon *daemon;
-        bool preload;            /* under sublet */
+        bool preload;            /* it runs under sublet */
         const char *mps_dir;     /* CUDA_MPS_PIPE_DIRECTORY; NULL: no MPS */
         const char *gpu;         /* CUDA_VISIBLE_DEVICES; NULL: as it is */
         const char *measure_dir; /* SUBLET_MEASURE; NULL: it is not measured */
@@ -25,7 +25,7 @@ struct pairs_worker {
         struct lab_program run;
         bool answered;
         char answer[PAIRS_ANSWER_MAX]; /* "": it has ended without an answer */
-        uint32_t job;                  /* which one it was told last */
+        uint32_t job;                  /* the job that it was told last */
         unsigned starts;
 };
 
@@ -40,7 +40,7 @@ void pairs_worker_order(struct pairs_worker *w, const char *format, ...)
 /* Waits until all have answered, or ended. Kills those that have not after so many seconds, and
  * all of them after Ctrl-C. NULLs are left out. True: all have answered. */
 bool pairs_workers_wait(struct pairs_worker *const *workers, unsigned n, double seconds);
-/* The processor time that it has used, in seconds; NAN: not known. */
+/* Returns the processor time that the worker has used, in seconds; NAN: not known. */
 double pairs_worker_cpu_s(const struct pairs_worker *w);
 /* Kills it if it runs, and waits for its end. */
 void pairs_worker_end(struct pairs_worker *w);

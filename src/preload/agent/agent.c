@@ -36,7 +36,7 @@
 #include "preload/state/daemon.h"
 
 #define COPY_NAP_NS  (100 * NSEC_PER_USEC) /* 1 % of the time that copying an extent takes */
-#define LATER_NS     (10 * NSEC_PER_MSEC)  /* after a failed cuMemCreate: memory is still in use */
+#define LATER_NS     (10 * NSEC_PER_MSEC)  /* pause after a failed cuMemCreate */
 #define STOP_MOST_NS (2 * NSEC_PER_SEC)    /* a failed card must not keep a process from ending */
 #define CACHES_NS    (30 * NSEC_PER_MSEC) /* most Python programs drain faster: freeze the others */
 #define HANG_NS      (10 * NSEC_PER_SEC)  /* a driver call that moves memory takes milliseconds */
@@ -75,7 +75,7 @@ void agent_end_drain(void)
 {
         agent.revoking = false;
         if (agent.paused)
-                agent.unfinished = agent.in_use; /* it may have work in flight */
+                agent.unfinished = agent.in_use; /* the program may have work in flight */
         else if (agent.in_use)
                 agent_go_on();
 }
@@ -224,7 +224,8 @@ static bool stands_still(uint64_t now, uint64_t submissions) REQUIRES(core_lock)
         return now - agent.still_ns >= agent.waits_ns;
 }
 
-/* Checks whether the work in flight still waits for other ranks, because no message tells that. */
+/* Checks whether the work in flight still waits for other ranks: no message tells when that wait
+ * ends. */
 static void wait_step(uint64_t now) UNLOCKS(core_lock)
 {
         const bool waits = front_waits();
@@ -356,8 +357,8 @@ static void give_way(void) REQUIRES(core_lock)
                         core.giveway.out ? core.gpus[i].export_granted : UINT64_MAX;
 }
 
-/* True if the daemon gives an idle program room for its evicted memory: others of its group want to
- * run, but may only when the memory of the whole group is on the card. */
+/* True if the daemon gives an idle program room for its evicted memory: other clients of its group
+ * want to run, and have to wait until the memory of the whole group is on the card. */
 static bool is_given_room(void) REQUIRES(core_lock)
 {
         for (unsigned i = 0; i < core.gpu_count && !agent.paused; i++) {
@@ -513,7 +514,7 @@ static struct leftover agent_clean(void)
         return left;
 }
 
-/* One round of the loop, and how long it may sleep after it. */
+/* One round of the loop, and how long the agent may sleep after the round. */
 struct round {
         enum swap_progress progress;
         struct leftover left;
@@ -642,7 +643,7 @@ static void agent_end(void) REQUIRES(core_lock)
 static void *agent_main(void *unused)
 {
         (void)prctl(PR_SET_NAME, "sublet-agent");
-        cpus_settle(); /* inherited by what this thread creates: helpers, the daemon */
+        cpus_settle(); /* the helper threads and the daemon that this thread starts inherit this */
         (void)core_relax();
         while (!core_passive() && !atomic_load(&core.exiter)) {
                 struct round r;

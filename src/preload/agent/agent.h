@@ -9,9 +9,9 @@
 
 struct gpu;
 
-/* False: a setting that limits the program is malformed, or sharing needs a system call that is
- * refused, and the program must not run without sharing (require.h). A message has said so. Leaves
- * no thread and no descriptor. The lock is not needed. */
+/* False: the program must not run without sharing (require.h), but a setting that limits it is
+ * malformed, or a system call that sharing needs is refused. A message has said so. Leaves no
+ * thread and no descriptor. The lock is not needed. */
 bool agent_may_start(void);
 
 /* Wait until this GPU is attached, known to have no daemon, or refused to a program that must not
@@ -22,5 +22,5 @@ void agent_attach(struct gpu *g) UNLOCKS(core_lock);
  * is not needed. */
 void agent_stop(void);
 
-/* In the child after fork: close our descriptors. */
+/* Call it in the child after fork: closes our descriptors. */
 void agent_forget(void);

@@ -20,9 +20,9 @@
 #include "preload/process/nap.h"
 
 #define MOMENT_NS      NSEC_PER_MSEC
-#define STAND_AGAIN_NS NSEC_PER_SEC          /* between two tries to freeze in one drain */
+#define STAND_AGAIN_NS NSEC_PER_SEC          /* pause between two tries to freeze in one drain */
 #define LASTS_NS       (100 * NSEC_PER_MSEC) /* a drain that takes longer may need freezing */
-#define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC)  /* for a program that the daemon takes for idle */
+#define IDLE_MOMENT_NS (20 * NSEC_PER_MSEC)  /* used if the daemon takes the program for idle */
 
 /* ---- giving way ---- */
 

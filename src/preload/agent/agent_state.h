@@ -15,12 +15,12 @@
 #include "wire/wire.h"
 
 #define TICK_NS      (50 * NSEC_PER_MSEC) /* how often an active client is checked for idleness */
-#define RANK_TICK_NS (10 * NSEC_PER_MSEC) /* the same for a rank, which may wait at any time */
+#define RANK_TICK_NS (10 * NSEC_PER_MSEC) /* how often a rank is checked for idleness */
 /* A rank whose work waits for others is idle when nothing has happened for so long: longer than
  * most kernels take, and not longer than most hand-offs. */
 #define WAITS_NS      (2 * RANK_TICK_NS)
 #define WAITS_MOST_NS (64 * WAITS_NS)
-#define WAITS_AWAY    25u /* the rank stays away so many times as long before it asks again */
+#define WAITS_AWAY    25u /* the rank stays away for this many times waits_ns */
 
 struct agent_state {
         _Atomic bool started;
@@ -56,9 +56,9 @@ struct agent_state {
 
         bool waits;        /* idle or away, because the program's work waits for other ranks */
         uint64_t still_ns, /* since when nothing has happened */
-                waits_ns,  /* how long nothing must happen before it counts as idle */
-                return_ns; /* when it asks for a turn although the wait goes on */
-        bool takes_turns;  /* a rank that need not fit beside the others, as it can be frozen */
+                waits_ns,  /* how long nothing must happen before the rank counts as idle */
+                return_ns; /* when the rank asks for a turn although the wait goes on */
+        bool takes_turns;  /* this rank can be frozen, so it need not fit beside the others */
 
         uint64_t tell_ns;       /* when the next report is due; UINT64_MAX: none is due */
         uint64_t frozen_said;   /* the last FROZEN message, as a number; 0: none */
@@ -66,7 +66,7 @@ struct agent_state {
                 busy_since_ns;  /* begin of the present busy time; 0: not busy */
         uint64_t ran_before_ns; /* ran_ns when the client connected */
         uint64_t host_held_said, host_requested_said;
-        uint32_t host_sequence; /* sequence of the last HOST */
+        uint32_t host_sequence; /* sequence number of the last HOST */
 };
 
 extern struct agent_state agent;
@@ -79,7 +79,7 @@ void agent_send_attach(struct gpu *g) REQUIRES(core_lock);
 /* There is no daemon for this GPU: the library sets no limit, as on the plain driver. */
 void agent_gpu_alone(struct gpu *g) REQUIRES(core_lock);
 
-/* agent_begin() with the agent's own thread. */
+/* Calls agent_begin() with the function of the agent's own thread. */
 bool agent_start(void);
 
 /* ---- agent_start.c ---- */
@@ -95,19 +95,19 @@ bool agent_refused(int error) REQUIRES(core_lock);
  * daemon keeps: the calls that make contexts fail. */
 void agent_refuse_alone(const char *why) REQUIRES(core_lock);
 
-/* agent_hello.c */
+/* Functions of agent_hello.c. */
 void agent_hello(void);
 /* Sends what the user has set for this program, before the first ATTACH. */
 void agent_claim(void);
 
-/* agent_holder.c: what is in the way. */
+/* Functions of agent_holder.c: what is in the way. */
 /* Asks the daemon what is in the way of a thread that has waited long. */
 void agent_ask_holder(void) REQUIRES(core_lock);
 /* Turns the answer into core.holder.text. */
 void agent_on_holder(const struct wire_message *m, struct gpu *g, struct passed *came)
         REQUIRES(core_lock);
 
-/* agent_self.c */
+/* Functions of agent_self.c. */
 void agent_self_count(uint64_t now) REQUIRES(core_lock); /* counts the time since the last call */
 void agent_self_connected(void);
 void agent_self_spared(struct gpu *g)
@@ -129,7 +129,7 @@ void agent_tell(void) REQUIRES(core_lock);
 void agent_begin_drain(uint64_t patience_ns, bool freezes) REQUIRES(core_lock);
 /* Call the drain off, and open the gate again unless the program is paused. */
 void agent_end_drain(void) REQUIRES(core_lock);
-/* Let a drained or frozen program go on; nothing else does. All its memory must be back. */
+/* Let a drained or frozen program go on; no other function does. All its memory must be back. */
 void agent_go_on(void) REQUIRES(core_lock);
 /* Returns the kind of drain that a part of the library has begun (part.h), or OWN_NONE. */
 enum own_drain agent_own_drain(void);

@@ -31,7 +31,7 @@
 
 #define BACKOFF_MIN_NS   (50 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS   NSEC_PER_SEC
-#define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* if there never was a daemon */
+#define BACKOFF_ALONE_NS (30 * NSEC_PER_SEC) /* longest pause if there never was a daemon */
 #define ALONE_AFTER_NS   (10 * NSEC_PER_SEC) /* without a daemon for longer, a client may grow */
 /* A program that allocates in small steps changes its figures a million times a second. */
 #define USAGE_SPACING_NS  (NSEC_PER_MSEC / 2)
@@ -276,8 +276,8 @@ static void agent_alone(const char *why) REQUIRES(core_lock)
         bell_ring(&core.changed);
 }
 
-/* Resume a paused program if no daemon is left that could do so. True: it had a lease and has all
- * of its memory. */
+/* Resume a paused program if no daemon is left that could do so. True: the program had a lease and
+ * has all of its memory. */
 static bool unpause(void) REQUIRES(core_lock)
 {
         if (!agent.paused || require_sharing())
@@ -320,9 +320,9 @@ void agent_connect(void)
 
 /* ---- messages in; core_lock held ---- */
 
-/* A function that handles one received message. g: the GPU that the header names; NULL: none that
- * we know, which happens only for messages about no GPU. came: the received descriptors; those that
- * the function leaves there are closed. */
+/* A function that handles one received message. g: the GPU that the header names; NULL: the message
+ * is about no GPU. came: the received descriptors; those that the function leaves there are closed.
+ */
 #define HANDLER(name)                                                                      \
         static void name(const struct wire_message *m, struct gpu *g, struct passed *came) \
                 REQUIRES(core_lock)
@@ -438,7 +438,7 @@ HANDLER(on_attached)
         if (daemon_line.warned)
                 log_notice("the daemon in %s is back: sharing again", agent.where),
                         daemon_line.warned = false;
-        /* Ask again for what an earlier daemon had promised. */
+        /* Request again the bytes that an earlier daemon had promised. */
         g->commit_requested = MAX(g->commit_requested, g->heap.allocated);
         if (g->commit_requested == UINT64_MAX)
                 g->commit_requested = g->heap.allocated;
@@ -708,8 +708,8 @@ static void tell_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 }
 
 /* Report that an eviction found no host memory: other programs may hold some that they do not need.
- * Report two extents more than are owed: extents leave as a whole, and each process sees slightly
- * different figures of the host. */
+ * The report counts two extents more than have to leave: extents leave as a whole, and each process
+ * sees slightly different figures of the host. */
 static void tell_host_short(struct gpu *g, uint64_t now) REQUIRES(core_lock)
 {
         const uint64_t owed = sub_sat(g->heap.backed, g->limit);

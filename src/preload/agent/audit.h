@@ -1,9 +1,9 @@
 /* audit.h: traces the accounts of what this process has on the cards (trace.h) whenever no memory
- * is being made or released, so that they can be compared with the driver's own figures:
+ * is being made or released. Tests compare them with the driver's own figures:
  *
  * "created": bytes of memory made by cuMemCreate or received from another process, and not released
- * yet. This figure is exact. "on_card": the same bytes and all known unevictable bytes. Both are
- * without managed memory. */
+ * yet. This figure is exact. "on_card": the same bytes and all known unevictable bytes. Neither
+ * figure includes managed memory. */
 #pragma once
 
 #include <stdbool.h>

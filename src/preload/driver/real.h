@@ -10,7 +10,7 @@
 #include "base/macros.h"
 #include "cuda/cuda_abi.h"
 
-#define GPUS_MAX 16 /* the protocol's limit */
+#define GPUS_MAX 16 /* as many as the protocol allows */
 
 struct real_driver {
 #define CU(base, symbol, since, flags, behaviour, stream, params, args) CUresult(*symbol) params;
@@ -27,7 +27,7 @@ extern const struct real_driver real_watched;
 #endif
 
 /* In the library itself `real` also notes the file that makes the call, for the log (tell.h). Calls
- * that doors.c makes are the program's. */
+ * made in doors.c count as the program's. */
 #ifdef SUBLET_TELLS
 extern bool tell_all;
 extern __thread const char *tell_caller __attribute__((tls_model("initial-exec")));
@@ -54,6 +54,6 @@ extern _Atomic(real_ioctl_fn *) real_ioctl;
  * does not allocate with malloc(). */
 int real_open(void);
 
-/* Set the function of a row that dlsym() did not find in the driver, to an address that
+/* Set a row's function, which dlsym() did not find in the driver, to an address that
  * cuGetProcAddress returned. False: the row has a function already. */
 bool real_adopt(unsigned row, void *address);

@@ -1,7 +1,7 @@
 /* doors.c: owns the exported driver functions and the ways to find one: by name, by address.
  * Everything here is generated from cuda_api.def. Must never allocate; what a call means is decided
  * elsewhere (hooks.h). */
-#undef SUBLET_TELLS /* what is called here is called for the program */
+#undef SUBLET_TELLS /* calls made here are the program's */
 #include "preload/entry/doors.h"
 
 #include <stdatomic.h>
@@ -17,7 +17,7 @@
 
 /* ---- the functions themselves ----
  *
- * Each door is a local function with an exported second name, so that the addresses we hand out are
+ * Each door is a local function with an exported second name. So the addresses that we hand out are
  * ours even if another preloaded library exports the same name. */
 
 #define DOOR(symbol, params)                                                    \
@@ -26,9 +26,9 @@
                 __attribute__((alias("door_" #symbol), visibility("default"))); \
         static CUresult door_##symbol params
 
-/* Returns a name for the kind of work (gate_work()). Calls have the same name if they launch the
- * same kernel with about as many blocks, launch the same graph, or are the same call with about as
- * many bytes. */
+/* Returns a name for the kind of work (gate_work()). Launches of one kernel with about as many
+ * blocks have the same name. So have launches of one graph, and equal calls with about as many
+ * bytes. */
 static inline uint64_t work_of_kernel(uint64_t func, uint64_t x, uint64_t y, uint64_t z)
 {
         return gate_work(func, x * y * z);
@@ -152,9 +152,9 @@ static inline uint64_t work_of_launch(uint64_t config, uint64_t func)
          DESCRIBES(f))
 
 /* Usually a call sets the thread's mark, loads the gate's bits and clears the mark. All else is in
- * separate functions, because inline it would save and set up more registers on each call. failed_:
- * the error that the driver has already returned; 0: the driver was not called, so the function
- * does what HOOKS_SUBMIT() does. */
+ * separate functions, because inline code for it would save and set up more registers on each call.
+ * failed_: the error that the driver has already returned; 0: the driver was not called, so the
+ * function does what HOOKS_SUBMIT() does. */
 #define CU_SUBMIT(symbol, submits_to, params, args)                               \
         static NOINLINE CUresult gated_##symbol(CUresult failed_, UNWRAP params)  \
         {                                                                         \

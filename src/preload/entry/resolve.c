@@ -19,8 +19,8 @@ static void *answer(const char *name, int version, cuuint64_t flags)
         return result == CUDA_SUCCESS ? p : NULL;
 }
 
-/* Returns the row of a function that dlsym() does not find. If the program's CUDA version is newer
- * than the ABI declared here, a row counts only if the driver returns the same address for the
+/* Returns the row of a function that dlsym() does not find. The program's CUDA version may be newer
+ * than the ABI declared here. Then a row counts only if the driver returns the same address for the
  * row's own version. */
 static enum door_row row_without_symbol(const char *name, const void *address, int version,
                                         cuuint64_t flags)
@@ -57,7 +57,7 @@ static void *resolve(const char *name, void *address, int version, cuuint64_t fl
         row = row_without_symbol(name, address, version, flags);
         if (row == DOOR_NONE) {
                 /* The version is older than the table's first version. cuda_uncaught.def says why
-                 * it is not intercepted. */
+                 * that version is not intercepted. */
                 if (version <= CUDA_VERSION && rows_knows_base(name))
                         return address;
                 rows_count_unknown(name);

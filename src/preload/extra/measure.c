@@ -23,7 +23,7 @@
 #include "preload/stream/quiesce.h"
 
 #define SLOTS        4096u /* a power of two, well above the number of kernels */
-#define GRAPH_DEPTH  4u    /* child graphs in child graphs */
+#define GRAPH_DEPTH  4u    /* levels of child graphs in child graphs */
 #define GRAPH_HANDLE 65536u
 #define FIRST_ONES   4u /* launches of each kernel that are timed if the budget allows it */
 #define AGAIN        4u /* launches until the next attempt after one that the budget refused */
@@ -32,7 +32,7 @@
 _Static_assert((MEASURE_STEPS & (MEASURE_STEPS - 1)) == 0, "places are taken modulo");
 _Static_assert(MEASURE_KERNELS * 2 <= SLOTS, "the table is at most half full");
 
-/* The count of launches at which one is timed next, and how many were timed. */
+/* The count of launches at which the next one is timed, and the number of timed launches. */
 struct measure_next {
         uint64_t launch, taken;
 };
@@ -47,7 +47,7 @@ struct measure {
         uint16_t slots[SLOTS]; /* 1 + place of a kernel; 0: free */
         CUgraphExec execs[MEASURE_GRAPHS];
         struct measure_next graphs[MEASURE_GRAPHS];
-        unsigned last_graph; /* the graph launched last, perhaps the next one, too */
+        unsigned last_graph; /* the graph launched last, which may be launched next, too */
 };
 
 static struct lock lock;
@@ -424,7 +424,8 @@ static void note_step(struct measure *m, uint64_t work) REQUIRES(lock)
         }
 }
 
-/* True if this launch is to be timed: the first ones, then about the cube root of all. */
+/* True if this launch is to be timed: the first ones are, and later about the cube root of the
+ * number of all launches. */
 static bool is_due(struct measure_next *n, const struct measure_time *t) REQUIRES(lock)
 {
         return GET(t->launches) >= n->launch;

@@ -25,17 +25,17 @@ struct measure_call {
         bool launches_graph;
 
         bool counts;               /* the call is not part of a capture */
-        bool launch;               /* it launches a kernel or a graph */
-        bool due;                  /* it is to be timed */
+        bool launch;               /* the call launches a kernel or a graph */
+        bool due;                  /* the call is to be timed */
         struct measure_time *time; /* the launch's figures; NULL: not a launch, or not listed */
         struct measure_next *next;
         struct sample sample;
         CUfunction func;
         struct measure_kernel *fresh; /* the launched kernel, if it was not known before */
         enum measure_copy way;
-        uint64_t copied; /* bytes */
+        uint64_t copied; /* bytes that the call copies */
         CUgraphExec *ret_exec;
-        CUgraph graph; /* the graph being instantiated; NULL: the call does something else */
+        CUgraph graph; /* the graph that the call instantiates; NULL: none */
 };
 
 /* Call it once, when the driver is loaded. */

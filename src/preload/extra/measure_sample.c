@@ -14,7 +14,7 @@
 
 #define CONTEXTS      16u
 #define PAIRS         64u /* pairs of one context */
-#define BUDGET        50u /* samples take at most one part in so many of the time */
+#define BUDGET        50u /* samples take at most 1 / BUDGET of the time */
 #define BUDGET_MOST   (20 * NSEC_PER_MSEC)
 #define GPU_COST_NS   4000u /* how long two events may delay the GPU (estimate) */
 #define LEAST_NS      500u  /* the resolution of events */
@@ -24,7 +24,7 @@
 struct pair {
         CUevent start, end;
         struct measure_time *time;
-        uint64_t gap_ns; /* from recording `start` to the return of the launch call */
+        uint64_t gap_ns; /* time from recording `start` to the return of the launch call */
         bool late;       /* the GPU had reached the first event before the launch was submitted */
 };
 
@@ -54,7 +54,7 @@ static void spend(uint64_t ns) REQUIRES(lock)
         typical_ns = (typical_ns * 7 + MIN(ns, BUDGET_MOST / 2)) / 8;
 }
 
-/* NULL: no memory, or too many contexts. */
+/* Returns the record of a context. NULL: no memory, or too many contexts. */
 static struct sample_context *context_of(CUcontext handle) REQUIRES(lock)
 {
         struct sample_context **unused = NULL;
@@ -263,7 +263,7 @@ void sample_context_dies(CUcontext context)
         lock_acquire(&lock);
         for (unsigned i = 0; i < CONTEXTS; i++)
                 if (contexts[i] && contexts[i]->handle == context)
-                        *contexts[i] = (struct sample_context){0}; /* its events die with it */
+                        *contexts[i] = (struct sample_context){0}; /* events end with the context */
         lock_release(&lock);
 }
 

@@ -21,8 +21,8 @@ struct sample {
         uint64_t began_ns, recorded_ns;
 };
 
-/* Call it right before a launch in this stream, which must not be capturing. False: it is not
- * timed, because the budget is spent, or because there is no event. */
+/* Call it right before a launch in this stream, which must not be capturing. False: the launch is
+ * not timed, because the budget is spent, or because there is no event. */
 bool sample_begin(struct sample *s, CUstream stream);
 /* The launch was submitted: its time is added to *time later. Returns what the sample has cost the
  * calling thread, in ns. */

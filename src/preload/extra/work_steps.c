@@ -8,7 +8,7 @@
 
 #define STABLE   4u  /* the same distance so many times in a row is no accident */
 #define LEAST    32u /* submissions before anything is concluded */
-#define LOST     8u  /* steps without the work that begins a step */
+#define LOST     8u  /* lengths of a step without the work that begins one */
 #define LOST_MIN 1024u
 
 void steps_reset(struct steps *s)

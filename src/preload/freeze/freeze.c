@@ -25,14 +25,14 @@
 #include "preload/process/require.h"
 #include "preload/process/trace.h"
 
-#define CANARY_NS     (20 * NSEC_PER_MSEC) /* for the first attempt's calls; doubled each time */
+#define CANARY_NS     (20 * NSEC_PER_MSEC) /* limit of the first attempt; doubled each time */
 #define CANARY_TRIES  5u
-#define CANARY_FAILS  3u                  /* so many failures in a row turn freezing off */
+#define CANARY_FAILS  3u                  /* this many failures in a row turn freezing off */
 #define OFF_LEAST_NS  (10 * NSEC_PER_SEC) /* least time that freezing is off; doubled each time */
 #define OFF_MOST_NS   (640 * NSEC_PER_SEC)
 #define LET_PASS_NS   (2 * NSEC_PER_MSEC) /* first pause between attempts; doubled each time */
-#define AGAIN_NS      NSEC_PER_SEC        /* a failure soon after a thaw is blamed on the freeze */
-#define TEST_EVERY_NS (2 * NSEC_PER_SEC)  /* between two tests, if the GPU was too busy */
+#define AGAIN_NS      NSEC_PER_SEC /* a failure so soon after a thaw is blamed on the freeze */
+#define TEST_EVERY_NS (2 * NSEC_PER_SEC) /* pause after a test for which the GPU was too busy */
 
 static struct {
         enum wire_freeze requested, allowed;
@@ -78,7 +78,7 @@ static void turn_off(const char *why)
                 turn_off_until(UINT64_MAX, why);
 }
 
-/* Turn freezing off for a while: the failure may pass. If it does not, the next while is longer. */
+/* Turn freezing off for a while, because the failure may pass. Each further time lasts longer. */
 static void turn_off_for_now(const char *why)
 {
         if (is_off())

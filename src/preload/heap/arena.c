@@ -28,7 +28,7 @@ struct segment {
         char *memory;
         uint64_t bytes;
         uint32_t units, used;
-        uint32_t pool;   /* of memory that the daemon lends (lent.h); 0: it is the process's own */
+        uint32_t pool;   /* memfd of memory that the daemon lends (lent.h); 0: own memory */
         bool registered; /* false: the driver refused (locked-memory limit), so copies are slower */
         uint64_t used_bits[];
 };
@@ -39,19 +39,18 @@ static struct {
         struct lock lock;
         struct bell looked; /* rung after each reading */
         bool looks;         /* a maker is reading now */
-        uint64_t bytes;     /* left of the share */
-        uint64_t low;       /* with less left, one maker reads; the others use up the rest */
+        uint64_t bytes;     /* what is left of the share */
+        uint64_t low;       /* if less is left, one maker reads; the others use up the rest */
 } share = {.low = ARENA_UNIT};
 
 struct arena {
         struct lock lock;
-        struct lock
-                pinning;  /* one maker pins at a time: other processes' driver calls wait for it */
-        struct bell made; /* rung when a maker has made a segment, and when it ends */
+        struct lock pinning; /* one maker pins at a time: other processes' calls wait meanwhile */
+        struct bell made;    /* rung when a maker has made a segment, and when it ends */
         struct segment *segments;
         uint64_t segment_bytes;
         uint64_t expected,
-                ahead;     /* the agent's: bytes that it is about to take, and may take later */
+                ahead; /* bytes that the agent is about to take, and bytes that it may take later */
         CUcontext context; /* the context that the makers use */
         unsigned makers;
         uint64_t wanted;        /* bytes that no maker has begun to make */
@@ -61,7 +60,7 @@ struct arena {
         bool full;              /* the host had no room for a segment */
         _Atomic bool refused;   /* the driver did not pin a segment */
         _Atomic uint64_t lent;  /* bytes of segments that the daemon lends */
-        _Atomic uint64_t bytes; /* of all segments, those that makers make now included */
+        _Atomic uint64_t bytes; /* bytes of all segments, also of those that makers make now */
 };
 
 struct arena *arena_new(uint64_t segment_bytes)
@@ -193,8 +192,8 @@ static uint64_t touch(char *memory, uint64_t bytes, bool lent)
 }
 
 /* lent: the daemon lends the memory. If the host has room for less than `bytes`, the segment is
- * smaller. What was touched is kept: otherwise programs that run out of room together would all
- * begin again. */
+ * smaller. Touched memory is kept: otherwise programs that run out of room together would all begin
+ * again. */
 static struct segment *segment_new(uint64_t bytes, bool lent)
 {
         const uint32_t units = (uint32_t)(bytes / ARENA_UNIT);
@@ -445,7 +444,8 @@ static uint64_t being_lent(struct arena *a)
         return bytes;
 }
 
-/* Begins to make those of `bytes` that are ready, and asks the daemon to lend the others. */
+/* Begins to make segments of lent memory that is ready, and asks the daemon to lend the rest of
+ * `bytes`. */
 static enum lent borrow(struct arena *a, uint64_t bytes, unsigned processors_each)
 {
         const enum lent lent = lent_want(sub_sat(bytes, being_lent(a)));
@@ -457,7 +457,7 @@ static enum lent borrow(struct arena *a, uint64_t bytes, unsigned processors_eac
 
 bool arena_add(struct arena *a, uint64_t missing)
 {
-        /* Only a little at a time, because the program may need the processors soon. */
+        /* Make only a little at a time, because the program may need the processors soon. */
         const uint64_t bytes = align_up(MIN(missing, MAKERS_MAX * a->segment_bytes), ARENA_UNIT);
 
         if (missing == 0 || atomic_load(&a->refused))

@@ -337,8 +337,8 @@ static struct block *heap_slab_new(struct heap *h, uint64_t bytes, CUcontext own
         return b;
 }
 
-/* Returns the size class of a hole: sizes below 32 units of HEAP_SMALL_ALIGN have one each, larger
- * ones four for each power of two. */
+/* Returns the size class of a hole: each size below 32 units of HEAP_SMALL_ALIGN has its own class;
+ * larger sizes have four classes for each power of two. */
 static unsigned hole_size(uint64_t bytes)
 {
         uint64_t units = bytes / HEAP_SMALL_ALIGN;

@@ -58,9 +58,11 @@ struct extent {
         bool exported;     /* it stays on the card (export.h) */
         struct stay *stay; /* record of the exports that keep it on the card; NULL: not exported */
         uint32_t peers;    /* RESIDENT: other GPUs that it is mapped for, 1 << ordinal */
-        /* POOL (pool_state.h): counts in the size that the program reads, even without memory. */
+        /* POOL (pool_state.h): the pool size that the program reads counts it, with or without
+         * memory. */
         bool told;
-        /* POOL: the free list whose frees in it no call has waited for; 0: none (pool_state.h). */
+        /* POOL: the free list with frees in this extent for which no call has waited; 0: none
+         * (pool_state.h). */
         uint32_t unawaited;
 };
 
@@ -135,7 +137,7 @@ struct heap {
         struct block *spaces;   /* tree of the FREE blocks that are not managed (spaces.h) */
         struct block **handles; /* HANDLE blocks, which have no address; not sorted */
         size_t handle_count, handle_room;
-        uint64_t buried;        /* deleted blocks so far; if it grows, extents may be gone */
+        uint64_t buried;        /* number of deleted blocks; if it grows, extents may be gone */
         uint64_t reserve_bytes; /* size of the next reservation */
         uint64_t extent_bytes;  /* size of the largest extents on this GPU */
         uint64_t next_id;
@@ -233,8 +235,8 @@ bool heap_gap(const struct heap *h, CUdeviceptr address);
  * The caller must release the memory of the block *ret_dead and then call heap_bury(). *ret_dead is
  * NULL if the slab still has other allocations: then nothing is left to do. */
 int heap_free(struct heap *h, CUdeviceptr address, struct block **ret_dead);
-/* Mark one more block of a context that ends as dying, and return it. owner NULL: blocks of all
- * contexts. Returns NULL if no such block is left. */
+/* Mark one more block as dying, because its context (owner) ends, and return it. owner NULL: any
+ * context. Returns NULL if no such block is left. */
 struct block *heap_orphan(struct heap *h, CUcontext owner);
 /* Allocate a POOL block with this many bytes of address space, none of it in use. NULL: no memory.
  */

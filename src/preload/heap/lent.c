@@ -30,7 +30,7 @@ static struct {
         uint64_t most; /* what the daemon lends at most; 0: nothing */
         uint64_t used; /* all offsets below this one were mapped */
         uint64_t filled, wanted, said;
-        uint64_t held, kept, kept_said; /* mapped bytes: held of this memfd, kept of earlier ones */
+        uint64_t held, kept, kept_said; /* mapped bytes: of this memfd; of earlier ones; as told */
         uint64_t refused_ns;            /* 0: the last request was not refused */
 } lender = {.fd = -EBADF};
 
@@ -196,7 +196,8 @@ static void drop_fd(void)
         lender.fd = -EBADF;
 }
 
-/* Gives back what the earlier daemon has filled and nobody has mapped. Mapped memory stays. */
+/* Gives back memory that the earlier daemon has filled and nobody has mapped. Mapped memory stays.
+ */
 static void begin_pool(int fd, const struct stat *st)
 {
         punch(lender.used, sub_sat(lender.wanted, lender.used));

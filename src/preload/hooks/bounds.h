@@ -127,7 +127,7 @@ bool bounds_3d_batch_v2(int zero, size_t count, const CUDA_MEMCPY3D_BATCH_OP *op
                         unsigned long long flags, CUstream stream);
 bool bounds_3d_one(int zero, const CUDA_MEMCPY3D_BATCH_OP *op, ...);
 
-/* Rows of `width` elements that begin `pitch` bytes apart. */
+/* Like bounds_hold(), for rows of `width` elements that begin `pitch` bytes apart. */
 bool bounds_hold_rows(CUdeviceptr at, size_t pitch, size_t element, size_t width, size_t height);
 
 #define BOUNDS_SET(bits, type)                                                                   \

@@ -77,8 +77,8 @@ bool hooks_more_room(struct gpu *g, uint64_t *room);
                 while (unlikely(gated_ != CUDA_SUCCESS) && freeze_call_again(gated_, &again_)); \
                 gated_;                                                                         \
         })
-/* HOOKS_RETRY() around HOOKS_GATED(). Making room may take long and may need this thread's own work
- * drained, so it happens outside the gate. */
+/* HOOKS_RETRY() around HOOKS_GATED(). Making room may take long and may have to wait for this
+ * thread's own work, so it happens outside the gate. */
 #define HOOKS_SUBMIT(stream, work, call) HOOKS_RETRY(HOOKS_GATED(stream, work, call))
 /* Like quiesce_capture_forbids(), for callers that do not hold the lock. */
 bool hooks_capture_forbids(void);

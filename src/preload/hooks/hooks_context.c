@@ -157,7 +157,8 @@ static CUresult create(struct gpu *g, CUcontext *pctx, CUresult r)
                 return r;                                                 \
         }
 
-/* From before CUDA 3.2: memory in such a context has 32-bit addresses, and calls of its own. */
+/* This call is from before CUDA 3.2: memory in such a context has 32-bit addresses, and is used by
+ * calls of its own. */
 HOOK_CREATE(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 HOOK_CREATE(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
             (pctx, flags, dev))
@@ -169,7 +170,7 @@ HOOK_CREATE(cuCtxCreate_v4,
             (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
              CUdevice dev),
             (pctx, ctxCreateParams, flags, dev))
-/* From before CUDA 5, when a graphics or video API needed a special context. */
+/* These calls are from before CUDA 5, when a graphics or video API needed a special context. */
 HOOK_CREATE(cuGLCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
 HOOK_CREATE(cuGLCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
             (pctx, flags, dev))
@@ -198,7 +199,7 @@ CUresult hook_cuCtxDestroy_v2(CUcontext ctx)
         return r;
 }
 
-/* From before CUDA 4. The last detach destroys the context. */
+/* These calls are from before CUDA 4. The last detach destroys the context. */
 CUresult hook_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
         struct context *c;

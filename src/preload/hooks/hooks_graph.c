@@ -10,7 +10,7 @@
 #include "preload/stream/gate.h"
 
 #define WORK gate_work(DOOR_cuGraphAddNode, 0)
-/* What a UNIFIED row of cuda_api.def does. */
+/* Does what a UNIFIED row of cuda_api.def does. */
 #define LOOKING(call)                                            \
         ({                                                       \
                 struct gate_thread *looks_ = gate_look_begin();  \

@@ -48,8 +48,8 @@ static int back_alone(struct gpu *g, CUdeviceptr address) UNLOCKS(core_lock)
         return -ENOMEM;
 }
 
-/* Allocate memory of the card. most: what heap.allocated may reach. ret_cost: as heap_allocate().
- */
+/* Allocate memory of the card. most: the value that heap.allocated may reach. ret_cost: as in
+ * heap_allocate(). */
 static int allocate_on_card(struct gpu *g, uint64_t bytes, CUcontext owner, uint64_t most,
                             CUdeviceptr *ret_ptr, uint64_t *ret_cost) UNLOCKS(core_lock)
 {
@@ -333,8 +333,8 @@ static bool ipc_capable(const struct gpu *g, const struct heap_place *p, CUdevic
         return g->passes && ipc_works() && !pool_handle(p->block) && core_find(ptr, &own);
 }
 
-/* Returns the driver's answers for cuMemAlloc memory (recorded from CUDA 13.0), so that they do not
- * depend on whether our memory is mapped now. Attributes that are not listed are 0. */
+/* Returns the driver's answers for cuMemAlloc memory (recorded from CUDA 13.0), so that our answers
+ * do not depend on whether the memory is mapped now. Attributes that are not listed are 0. */
 static uint64_t place_attribute(CUpointer_attribute which, const struct gpu *g,
                                 const struct heap_place *p, CUdeviceptr ptr)
 {

@@ -77,7 +77,7 @@ static void leave(struct gpu *g, CUdeviceptr address, uint64_t bytes) REQUIRES(c
         log_debug("GPU %u: %llu MiB of managed memory are left to the driver", g->index,
                   (unsigned long long)(bytes >> 20));
         if (!more)
-                return; /* without a record the daemon counts it as a foreign process's */
+                return; /* without a record the daemon takes the memory for a foreign process's */
         left = more;
         left[left_count++] = (struct left_memory){address, bytes, g};
         g->heap.managed_left += bytes;
@@ -160,8 +160,8 @@ static bool is_capped(CUdeviceptr address, uint64_t bytes)
         return found;
 }
 
-/* True if the advice must not reach the driver. It is only a hint. Memory with this advice is left
- * to the driver, where no cap counts it. */
+/* True if the advice, which is only a hint, must not reach the driver. Memory with this advice
+ * would be left to the driver, where no cap counts it. */
 static bool is_withheld(CUdeviceptr address, uint64_t bytes, CUmem_advise advice)
 {
         return advice == CU_MEM_ADVISE_SET_READ_MOSTLY && !core_passive() &&

@@ -7,9 +7,9 @@
  * (home.h). Otherwise, or before that is known, the accounts count it as backed, and other programs
  * wait for the room.
  *
- * Nor is it moved once the program advises that the memory is mostly read: a copy would stay on the
- * card. Managed memory that the program allocated itself is then left to the driver. Memory of the
- * mode `managed` is not, because the heap has to know where it is. */
+ * Managed memory is not moved either once the program advises that it is mostly read: a copy would
+ * stay on the card. Managed memory that the program allocated itself is then left to the driver.
+ * Memory of the mode `managed` is not, because the heap has to know where it is. */
 #pragma once
 
 #include <stdint.h>

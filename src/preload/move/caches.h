@@ -3,8 +3,8 @@
  * PyTorch keeps memory that tensors have freed, to hand it out again. An eviction would copy that
  * memory for nothing, so PyTorch's own torch.cuda.empty_cache() is called first. A thread of the
  * library makes this call. It holds no lock of the library, and takes Python's interpreter lock
- * like any other thread. A thread of the program that waits at the gate may hold the interpreter
- * lock or the allocator's lock, so the eviction waits only for a moment. */
+ * like any other thread. A program's thread that waits at the gate may hold the interpreter lock or
+ * the allocator's lock. So the eviction waits only for a moment. */
 #pragma once
 
 #include <stdbool.h>

@@ -53,7 +53,7 @@ void export_extent_dies(struct gpu *g, struct extent *e) REQUIRES(core_lock);
 /* Call it before a new daemon gets the figures: exported bytes that are not on the card must be
  * requested again, because a daemon counts only backed bytes. */
 void export_back(struct gpu *g) REQUIRES(core_lock);
-/* The daemon counts so many bytes as exported. */
+/* The daemon counts `bytes` as exported. */
 void export_allowed(struct gpu *g, uint64_t bytes) REQUIRES(core_lock);
 /* The daemon refuses the requested bytes beyond the allowed ones. */
 void export_refused(struct gpu *g) REQUIRES(core_lock);

@@ -18,7 +18,7 @@
 #include "preload/state/poison.h"
 #include "preload/state/virtual.h"
 
-#define TRIES_MAX 9u /* in about half a second */
+#define TRIES_MAX 9u /* attempts, in about half a second */
 
 bool extent_may_leave(const struct gpu *g, const struct extent *e)
 {
@@ -48,7 +48,7 @@ static CUresult extent_create(const struct gpu *g, struct extent *e)
 
         if (e->block->handle)
                 prop = e->block->handle->prop;
-        if (g->unpacks) /* as cuMemAlloc does; on all memory, because any may be handed over */
+        if (g->unpacks) /* as cuMemAlloc does; for all memory, as any may be handed over */
                 prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
         if (extent_may_leave(g, e) ||
             (g->passes && !e->block->handle)) /* another process may open the memory (ipc.h) */
@@ -92,8 +92,8 @@ CUresult extent_release(const struct extent *e)
         return r;
 }
 
-/* Call it after n failures of a call that no later step repeats. True, after a sleep: make the
- * call again. */
+/* Call it after n failures of a call that no later step repeats. If the call is to be made again,
+ * sleeps and returns true. */
 static bool is_tried_again(CUresult r, unsigned n)
 {
         if (r == CUDA_SUCCESS || poison_sticks(r) || n >= TRIES_MAX)
@@ -342,8 +342,8 @@ CUresult extent_map_host(const struct gpu *g, struct extent *e)
         return r;
 }
 
-/* Maps memory of the program again that was just unmapped. Its contents are nowhere else, so a GPU
- * that refuses it again and again is given up. */
+/* Maps again memory of the program that was just unmapped. Its contents are nowhere else, so the
+ * GPU is given up if all attempts fail. */
 static void map_back(const struct gpu *g, const struct extent *e)
 {
         CUresult r = extent_map_at(g, e, e->address);

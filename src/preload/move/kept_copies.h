@@ -17,9 +17,9 @@ struct kept_sweep {
  * busy. */
 void kept_forget(struct arena *a, struct extent *e);
 /* Takes host memory for an extent that is marked busy: the memory of its own kept copy, new memory,
- * or the memory of other kept copies. Returns 0; -EAGAIN, as arena_take();
- * or -ENOMEM. core_lock not held. */
+ * or the memory of other kept copies. Returns 0; -EAGAIN, as from arena_take(); or -ENOMEM.
+ * core_lock not held. */
 int kept_take(struct gpu *g, struct arena *a, struct extent *e);
-/* Drops kept copies in the next part of the heap, until so many bytes are dropped. False: no kept
- * copy is left. core_lock not held. */
+/* Drops kept copies in the next part of the heap, until `bytes` are dropped. False: no kept copy is
+ * left. core_lock not held. */
 bool kept_drop(struct gpu *g, struct arena *a, struct kept_sweep *s, uint64_t bytes);

@@ -92,7 +92,8 @@ bool swap_is_to_unpin(const struct gpu *g)
 }
 
 /* Gives one free segment back, or drops kept copies so that one becomes free. False: the host has
- * what others lack, or the arena holds nothing but the contents of evicted memory. */
+ * the bytes that other programs lack, or the arena holds nothing but the contents of evicted
+ * memory. */
 static bool unpin_some(struct gpu *g)
 {
         struct swap *s = g->swap;

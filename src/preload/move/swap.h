@@ -56,11 +56,12 @@ bool swap_empty(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 void swap_discard(struct gpu *g, struct block *b) UNLOCKS(core_lock);
 
 /* The process ends, and none of its work is in flight: give back all memory that could be evicted,
- * except managed memory, until this time. Its contents are lost. For the agent, core_lock held. */
+ * except managed memory. Its contents are lost. Stops at until_ns. For the agent, core_lock held.
+ */
 void swap_let_go(struct gpu *g, uint64_t until_ns) UNLOCKS(core_lock);
 
-/* Give host memory back that holds no contents, until this time. For the agent, core_lock not held.
- */
+/* Give back host memory that holds no contents. Stops at until_ns. For the agent, core_lock not
+ * held. */
 void swap_unpin(struct gpu *g, uint64_t until_ns);
 
 /* Free a block whose memory now belongs to another process; either all or none of its extents are

@@ -63,10 +63,10 @@ struct swap {
 struct extent *choose_by_state(struct gpu *g, enum extent_state state);
 /* The next evicted extent that can be restored to handed-over memory. */
 struct extent *choose_whole(struct gpu *g);
-/* The next extent to evict when so many bytes are missing. Extents without allocations come first:
- * they need no copy. Then comes the smallest extent that is large enough; if none is, the largest,
- * which saves calls. Of equal extents it is the one with the highest address: memory at low
- * addresses was allocated first and probably lives longest. */
+/* The next extent to evict when `missing` bytes have to leave. Extents without allocations come
+ * first: they need no copy. Then comes the smallest extent that is large enough; if none is, the
+ * largest, which saves calls. Of equal extents the one with the highest address is chosen: memory
+ * at low addresses was allocated first and probably lives longest. */
 struct extent *choose_evict(struct gpu *g, uint64_t missing);
 /* An extent has become EVICTED. */
 void choose_left(struct gpu *g);

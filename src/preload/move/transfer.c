@@ -399,8 +399,8 @@ static void try_stuck(struct gpu *g, struct transfer *t)
                 restore_later(g, t, false);
 }
 
-/* Takes the memory of a copied extent away, and hands it over if somebody may use it. False: it
- * stays on the card. */
+/* Takes away the memory of a copied extent, and hands it over if another process may use it. False:
+ * the memory stays on the card. */
 static bool leave(struct gpu *g, struct transfer *t)
 {
         struct extent *e = t->extent;

@@ -16,11 +16,11 @@
 #include "preload/state/request.h"
 #include "preload/stream/gate.h"
 
-#define FIRST_NS  (10 * NSEC_PER_MSEC) /* before the second attempt; doubled after each failure */
+#define FIRST_NS  (10 * NSEC_PER_MSEC) /* pause before the second attempt; doubled each time */
 #define MOST_NS   (2 * NSEC_PER_SEC)
 #define TEST_NS   (30 * NSEC_PER_SEC) /* after failures for this long the GPU is tested */
 #define TRIES     20u                 /* attempts to learn whether a copy has ended */
-#define FORGET_NS (5 * NSEC_PER_SEC)  /* trouble without a new attempt is forgotten after that */
+#define FORGET_NS (5 * NSEC_PER_SEC)  /* trouble is forgotten after so long without an attempt */
 
 void trouble_note(struct gpu *g, CUresult why)
 {

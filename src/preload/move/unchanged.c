@@ -20,7 +20,7 @@
 _Static_assert(HEAP_EXTENT_MAX <= FINGERPRINT_MAX && HEAP_GRANULARITY == FINGERPRINT_PAGE,
                "every extent can be asked about at once, and its pages are the kernel's");
 
-/* The driver takes some 30 ms to translate the kernel; about so many bytes are copied in that
+/* The driver takes some 30 ms to translate the kernel; about LOAD_AFTER_BYTES are copied in that
  * time. */
 #define LOAD_AFTER_BYTES (UINT64_C(1) << 30)
 

@@ -34,7 +34,7 @@ enum unchanged_answer {
 enum unchanged_answer unchanged_answer(struct unchanged *u, unsigned slot,
                                        struct fingerprint *ret_print);
 
-/* So many bytes were copied out in so much time, for comparison with asking. */
+/* Report that `bytes` were copied out in `ns`, for comparison with asking. */
 void unchanged_copied(struct unchanged *u, uint64_t bytes, uint64_t ns);
 
 /* The context is about to end: unchanged_settle() waits for answers that can still come; after that

@@ -25,8 +25,8 @@
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
 
-#define SETTLE_NS   (200 * NSEC_PER_MSEC) /* programs allocate many buffers in a row */
-#define SPACING_NS  NSEC_PER_SEC          /* between our drains; doubled when they fail */
+#define SETTLE_NS   (200 * NSEC_PER_MSEC) /* pause after an allocation, as more may follow */
+#define SPACING_NS  NSEC_PER_SEC          /* pause between our drains; doubled when they fail */
 #define PATIENCE_NS (100 * NSEC_PER_MSEC) /* how long a drain of ours may take */
 #define SPACING_MAX (30 * NSEC_PER_SEC)
 #define SMALL_PART  64u /* 1 / 64 of the card is kept for small allocations */
@@ -119,8 +119,8 @@ uint64_t overflow_card_most(const struct gpu *g, uint64_t bytes)
         return bytes > HEAP_SMALL_MAX ? most - (most / SMALL_PART & ~(HEAP_GRANULARITY - 1)) : most;
 }
 
-/* Maps host memory for the extents from `first` on, which are marked busy. Those before get memory
- * of the card, and the agent may be about to give it to them. */
+/* Maps host memory for the extents from `first` on, which are marked busy. Earlier extents get
+ * memory of the card, and the agent may be about to give it to them. */
 static int map_block(struct gpu *g, struct block *b, unsigned first) UNLOCKS(core_lock)
 {
         CUstreamCaptureMode mode;
@@ -151,7 +151,7 @@ static uint64_t card_left(const struct gpu *g, uint64_t promised) REQUIRES(core_
         return sub_sat(MIN(promised, overflow_card_most(g, UINT64_MAX)), g->heap.allocated);
 }
 
-/* Returns the bytes of whole extents for which the card has room beside what is there. */
+/* Returns the bytes of whole extents for which the card has room beside its present memory. */
 static uint64_t extents_left(const struct gpu *g, uint64_t promised) REQUIRES(core_lock)
 {
         const uint64_t left = card_left(g, promised);
@@ -252,7 +252,8 @@ int sublet_buffer_priority(uint64_t address, int priority)
 
 /* ---- which buffers lie where ---- */
 
-/* Buffers for the card come first; the order of equals is fixed, so that nothing moves in vain. */
+/* Sorts buffers for the card to the front; equal buffers keep a fixed order, so that nothing moves
+ * in vain. */
 static int by_rank(const void *left, const void *right)
 {
         const struct block *a = *(struct block *const *)left, *b = *(struct block *const *)right;
@@ -435,7 +436,7 @@ void overflow_step(uint64_t now)
         overflow.phase = DRAINS;
         overflow.moved = 0;
         agent_begin_drain(PATIENCE_NS,
-                          false); /* not frozen, because a step of the program has to be whole */
+                          false); /* do not freeze: a step of the program has to be whole */
 }
 
 bool overflow_drained(void)

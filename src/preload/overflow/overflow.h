@@ -49,8 +49,8 @@ bool overflow_is_arranged(void); /* false: the move has failed, or goes on */
 /* Call it after an allocation, a free or another change that may put other buffers on the card. */
 void overflow_changed(struct gpu *g);
 
-/* For include/sublet.h: sets the priority of the buffer at the address. 0, or -1: there is no
- * buffer of its own there. The lock is not held. */
+/* For include/sublet.h: sets the priority of the buffer at the address. 0, or -1: no buffer with a
+ * block of its own is there. The lock is not held. */
 int sublet_buffer_priority(uint64_t address, int priority) __attribute__((visibility("default")));
 
 /* ---- for the agent ---- */

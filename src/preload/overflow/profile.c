@@ -1,6 +1,6 @@
-/* profile.c: owns the trials, which measure how much time each buffer saves by being on the card,
- * and the list of buffers that was read from a profile. Must never keep a program from going on:
- * buffers that cannot be tried are left out.
+/* profile.c: owns the trials, which measure how much time each buffer saves on the card, and the
+ * list of buffers that was read from a profile. Must never keep a program from going on: buffers
+ * that cannot be tried are left out.
  * Why: docs/decisions.md, "A profile finds the busy buffers by trying". */
 #include "preload/overflow/profile.h"
 

@@ -3,7 +3,7 @@
  * run has written (SUBLET_PROFILE_FILE, `--profile-file FILE`).
  *
  * The program's own work is timed from the beginning of a step (work_steps.h) to the beginning of a
- * later one, with nothing in flight at either end. During that time the largest buffers lie on the
+ * later one. Nothing is in flight at either end. During that time the largest buffers lie on the
  * host, all of them or all but one (trial.h). Buffers move between two samples, while the thread
  * that begins the step waits. */
 #pragma once

@@ -4,10 +4,10 @@
  *     # a comment
  *     gpu=0 bytes=1073741824 nth=3 saved_ns=1234567 noise_ns=1200
  *
- * A line describes a buffer: its GPU as the program counts, its requested bytes, its number among
- * the buffers of that size there (from 1), the time that a step saves when the buffer lies on the
- * card, and the scatter of the samples. The first three identify the buffer in a later run. Unknown
- * words, which a later release may write, are ignored.
+ * A line identifies a buffer by its GPU as the program counts, its requested bytes, and its number
+ * (from 1) among the buffers of that size there. saved_ns: the time that a step saves when the
+ * buffer lies on the card. noise_ns: the scatter of the samples. Unknown words, which a later
+ * release may write, are ignored.
  *
  * Pure: no file is touched. */
 #pragma once
@@ -17,7 +17,7 @@
 
 #define PROFILE_BUFFERS_MAX 4096u
 #define PROFILE_TEXT_MAX    (1u << 20)
-#define PROFILE_LINE_MAX    192u /* longest line that is written */
+#define PROFILE_LINE_MAX    192u /* length of the longest line that is written */
 
 struct profile_buffer {
         unsigned gpu;
@@ -34,7 +34,7 @@ struct profile_list {
 struct profile_bad {
         unsigned lines, /* number of ignored lines */
                 first;  /* line number of the first one */
-        char text[48];  /* beginning of the first one, fit to be shown */
+        char text[48];  /* beginning of that line, fit to be shown */
 };
 
 /* Returns 0 or an error. -EINVAL: the text is no profile. -EPROTONOSUPPORT: it has another version.

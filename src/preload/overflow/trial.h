@@ -5,7 +5,7 @@
  * is the mean of the ground samples before and after its sample, less the time of its sample: a
  * slow drift affects both alike. There are TRIAL_ROUNDS rounds of all samples, and the median
  * counts, so that one disturbed sample has no effect. Buffers of one kind, such as the layers of a
- * network, often save the same small time, and chance would make some of them look useless. So each
+ * network, often save the same small time. Chance would make some of them look useless. So each
  * result is moved towards the mean of its kind, by the part of the variance that the scatter
  * explains (B. Efron, C. Morris, Stein's Estimation Rule and Its Competitors, 1973). After that, a
  * result within the scatter counts as zero.

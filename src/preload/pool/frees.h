@@ -15,7 +15,7 @@
 /* A lasting name of a stream. A per-thread default stream is named also by its thread. */
 struct pool_stream {
         CUstream handle;   /* NULL only for a wait for all streams of the context */
-        CUcontext context; /* set for a default stream; may be NULL for others */
+        CUcontext context; /* set for a default stream; may be NULL for other streams */
         uint64_t thread;   /* the thread of CU_STREAM_PER_THREAD */
 };
 

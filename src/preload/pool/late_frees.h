@@ -17,14 +17,14 @@ struct pool_stream;
  * as the driver does. s NULL: once all work that was submitted so far is done. */
 CUresult late_free(struct gpu *g, const struct heap_place *p, const struct pool_stream *s)
         UNLOCKS(core_lock);
-/* As pool_awaited() (pool.h). */
+/* Does for late frees what pool_awaited() (pool.h) does for pools. */
 bool late_awaited(const struct pool_stream *s, uint64_t frees) REQUIRES(core_lock);
 /* The stream is about to be destroyed: its handle may later name another stream. */
 void late_stream_dies(CUstream stream);
 /* True if the program has already freed the allocation. */
 bool late_is(const struct heap_place *p);
-/* Release what can be released now, so that the program learns the free memory that the driver
- * would report. True: some memory was released. */
+/* Release the memory that can be released now, so that the program reads as much free memory as the
+ * driver would report. True: some memory was released. */
 bool late_settle(void) UNLOCKS(core_lock);
 /* Release freed memory that no work uses any more, unless a capture is in progress. Returns in how
  * many ns to call again; UINT64_MAX: when the agent is woken next. For the agent. */

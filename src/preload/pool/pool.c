@@ -142,8 +142,8 @@ static struct extent *idle_extent(const struct pool *p, bool awaited)
         return NULL;
 }
 
-/* Give memory back until so many bytes are released, or the program is told of at most `keep`
- * bytes. awaited: as for idle_extent(). Returns the released bytes. */
+/* Give memory back until `bytes` are released, or until the pool size that the program reads is at
+ * most `keep`. awaited: as for idle_extent(). Returns the released bytes. */
 static uint64_t release(struct pool *p, uint64_t bytes, uint64_t keep, bool awaited)
         UNLOCKS(core_lock)
 {
@@ -366,7 +366,7 @@ static bool await_frees(struct pool *p, const uint64_t *until_ns) UNLOCKS(core_l
         return true;
 }
 
-/* Find room for so many more bytes. True: try again. */
+/* Find room for an allocation of `bytes`. True: try again. */
 static bool grow(struct pool *p, const struct pool_stream *s, uint64_t bytes, uint64_t cost,
                  uint64_t *until_ns) UNLOCKS(core_lock)
 {
@@ -421,7 +421,7 @@ static struct suballocation *find_room(struct pool *p, const struct pool_stream 
         struct heap *h = &p->gpu->heap;
         const uint64_t pages = align_up(bytes, HEAP_GRANULARITY);
         uint64_t until_ns = 0, cost;
-        bool look = true, whole = true; /* whole extents */
+        bool look = true, whole = true; /* whole: take whole extents, not pages */
 
         if (bytes > p->gpu->visible) {
                 tell_no_room(p, bytes);

@@ -54,18 +54,17 @@ void pool_mark(const struct block *b, const struct pool_stream *s) UNLOCKS(core_
  * have reached count as waited for. True: calls have waited for all frees. */
 bool pool_awaited(const struct pool_stream *s, uint64_t frees) UNLOCKS(core_lock);
 
-/* Returns an attribute that we know, of reserved or used memory. False: the driver has to
- * answer. */
+/* Returns an attribute that counts reserved or used memory. False: the driver has to answer. */
 bool pool_get(struct pool *p, CUmemPool_attribute which, cuuint64_t *ret_value) UNLOCKS(core_lock);
 /* The driver has accepted a new value of an attribute. */
 void pool_set(struct pool *p, CUmemPool_attribute which, const void *value);
-/* Give back free memory until the pool holds at most so many bytes. */
+/* Give back free memory until the pool holds at most `keep` bytes. */
 void pool_trim(struct pool *p, uint64_t keep) UNLOCKS(core_lock);
 /* The program asks how much of the GPU is free: give back what the driver's pools would have given
  * back by now. Returns the bytes that the program still sees in pools, but that heap.allocated does
  * not count. */
 uint64_t pool_settle(const struct gpu *g) UNLOCKS(core_lock);
-/* Give back up to so many bytes of unused memory in any pool of the GPU. True: something was given
+/* Give back up to `bytes` of unused memory in any pool of the GPU. True: some memory was given
  * back. */
 bool pool_reclaim(struct gpu *g, uint64_t bytes) UNLOCKS(core_lock);
 

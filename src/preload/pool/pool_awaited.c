@@ -1,6 +1,6 @@
 /* pool_awaited.c: owns the record of which freed memory a call of the program has waited for, and
- * what the program is told of. Must never decide which stream may use memory: that depends on
- * whether a stream has reached a free (pool.c). */
+ * of which memory the program is told. Must never decide which stream may use memory: that depends
+ * on whether a stream has reached a free (pool.c). */
 #include "base/macros.h"
 #include "preload/heap/heap.h"
 #include "preload/pool/pool_state.h"

@@ -5,7 +5,7 @@
 #include "preload/heap/heap.h"
 #include "preload/pool/pool_state.h"
 
-#define POOL_FIRST (4 * GIB) /* first address space, the only one with small extents */
+#define POOL_FIRST (4 * GIB) /* bytes of the first address space; only its extents are small */
 
 /* Reserves a block. Its chunk becomes the first one of the pool. */
 static bool reserve(struct pool *p, uint64_t bytes, uint64_t extent_bytes)

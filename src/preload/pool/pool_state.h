@@ -49,7 +49,7 @@ struct pool {
         unsigned users;     /* threads that have given up the lock and will use the pool again */
 };
 
-#define POOL_REST_NS (100 * NSEC_PER_MSEC) /* until an unused pool shrinks to its threshold */
+#define POOL_REST_NS (100 * NSEC_PER_MSEC) /* after it an unused pool shrinks to its threshold */
 
 extern struct pool *pools;
 extern bool pool_tending; /* the agent looks at pools at pool_tend_ns */
@@ -69,7 +69,7 @@ bool pool_look(struct pool *p, bool record) UNLOCKS(core_lock);
 void pool_drop_idle(struct pool *p, struct block *b, CUdeviceptr at, uint64_t bytes)
         REQUIRES(core_lock);
 
-/* Reserve more address space, for so many bytes at least. 0; -1: no memory. */
+/* Reserve more address space, for at least this many bytes. 0; -1: no memory. */
 int pool_widen(struct pool *p, uint64_t bytes);
 /* Returns free memory of `pages` bytes, in a block of its own: single pages may have room where a
  * whole extent has none. NULL: no memory. */

@@ -11,7 +11,7 @@
 #include "preload/stream/quiesce.h"
 #include "preload/state/request.h"
 
-#define FREE_LISTS_KEPT 16u          /* records kept of streams without freed memory */
+#define FREE_LISTS_KEPT 16u          /* how many records of streams without freed memory are kept */
 #define RECORDS_NS      NSEC_PER_SEC /* how long to wait for a stream whose queue is full */
 
 struct pool *pools;

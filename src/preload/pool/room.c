@@ -38,7 +38,7 @@ bool room_grow(struct gpu *g, uint64_t more)
                 return false; /* not enough even if all unused memory were given up */
         if (more <= core_visible_free(g) && room_commit(g, more) == 0)
                 return true;
-        (void)late_awaited(NULL, 0); /* frees that streams have reached need no call that waits */
+        (void)late_awaited(NULL, 0); /* no call needs to wait for frees that streams have reached */
         if (late_settle() || pool_reclaim(g, more))
                 return true;
         if (g->cap || !heap_adopted(&g->heap, 0, UINT64_MAX))
@@ -67,13 +67,13 @@ static void tell_shortage(const struct gpu *g, uint64_t more, const char *why) R
         if (told)
                 return;
         told = true;
-        log_warning("out of memory: this program asks for %llu MiB of GPU %u beside %llu MiB, but "
-                    "%s",
+        log_warning("out of memory: this program asks for %llu MiB of GPU %u beside the %llu MiB "
+                    "that it holds, but %s",
                     (unsigned long long)(align_up(more, MIB) / MIB), g->index,
                     (unsigned long long)(held(g) / MIB), why);
 }
 
-/* True if the daemon has refused so many bytes in all, or fewer. */
+/* True if the daemon has refused a total of `bytes`, or of fewer. */
 static bool was_refused(const struct refusals *r, uint64_t allowed, uint64_t bytes)
 {
         return r->count > 0 && allowed < bytes && r->bytes <= bytes;

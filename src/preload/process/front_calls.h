@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 bool front_is_there(void);
-/* Returns what the program gets for this name. found: what it would get without the library. */
+/* Returns what the program gets for this name. found: what it would get without that library. */
 void *front_replace(const char *symbol, void *found);
-/* Returns a number for the wait if work in flight waits for another rank of the job, else 0. */
+/* If work in flight waits for another rank of the job, returns the number of this wait; else 0. */
 unsigned front_waits(void);

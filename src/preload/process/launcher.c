@@ -69,7 +69,7 @@ static const char *value_of(const char *name)
         return text && *text ? text : NULL;
 }
 
-/* Returns the variable's number; 0: it has none. */
+/* Returns the variable's value as a number; 0: it is unset or no number. */
 static uint64_t number_of(const char *name)
 {
         const char *text = value_of(name);
@@ -90,8 +90,8 @@ static pid_t maker_of(uint64_t fd)
         return maker.pid;
 }
 
-/* Adds one part of the job's identity to the hash. False: the variable is unset, or no such
- * descriptor. */
+/* Adds one part of the job's identity to the hash. False: the variable is unset, or does not name a
+ * pair of sockets. */
 static bool identify(const char *name, uint64_t *hash)
 {
         const char *text;

@@ -8,5 +8,5 @@
 
 /* Returns the name of the job's group: the launcher, a colon and 16 hexadecimal digits. All ranks
  * of a job on this machine get the same name, and ranks of different jobs get different ones. "" if
- * the process is no rank, or the only one. Any thread may call this, as with settings.h. */
+ * the process is no rank, or the only one. Any thread may call this. */
 void launcher_group(char ret[static WIRE_GROUP_MAX + 1]);

@@ -164,7 +164,7 @@ int compat_thread_try(void *(*start)(void *))
         r = thread_create(&thread, start, NULL);
         if (r != 0)
                 return r;
-        /* pthread_join() is a cancellation point. The program's call of the driver is none. */
+        /* pthread_join() is a cancellation point; the program's call must not become one. */
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
         (void)join(thread, NULL);
         (void)pthread_setcancelstate(state, NULL);

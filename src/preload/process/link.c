@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-static const char *_Atomic refused; /* link_refused() */
+static const char *_Atomic refused; /* the result of link_refused() */
 
 const char *link_refused(void)
 {

@@ -161,7 +161,7 @@ void way_join(void)
                 tell_no_mps(r == -ETIMEDOUT ? "the daemon does not answer"
                                             : "there is no daemon to ask");
                 if (found && getenv(PIPE))
-                        (void)set_variables(); /* the server that it names may have ended, too */
+                        (void)set_variables(); /* the server that PIPE names may have ended, too */
                 return;
         }
         (void)link_send(fd, &bye, NULL, 0);

@@ -10,6 +10,6 @@
  * SUBLET_WAY is not "shared", or if the user has named another control daemon. Called once, before
  * cuInit(). If MPS cannot be used, warns, and removes the name of an MPS server of ours. */
 void way_join(void);
-/* The driver could not use the server: warn, and take the variables back. False: way_join() has set
- * none. */
+/* Call it if the driver could not use the server: warns, and restores the variables. False:
+ * way_join() has set no variables. */
 bool way_leave(int error);

@@ -17,7 +17,7 @@
 
 enum channels_owner {
         CHANNELS_PROGRAM, /* channels of the program, which are frozen */
-        CHANNELS_MOVER,   /* channels of the mover, by which the library copies */
+        CHANNELS_MOVER,   /* channels of the mover, through which the library copies */
 };
 
 /* All indices are positions in channels.objects plus one; 0: none. */

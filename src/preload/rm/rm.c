@@ -21,7 +21,7 @@
 #include "preload/process/nap.h"
 #include "preload/driver/real.h"
 
-#define CALLS_MAX      64u /* 4,096 channels of one client */
+#define CALLS_MAX      64u /* enough for 4,096 channels of one client */
 #define AGAIN_MAX      100u
 #define AGAIN_NS       NSEC_PER_MSEC /* pause while another thread frees a channel */
 #define THAW_AGAIN_MAX 100u
@@ -159,8 +159,8 @@ static int set_frozen(bool disable)
                 frozen = disable;
                 status = control_all(disable, &r);
                 for (unsigned i = 0; i < AGAIN_MAX && is_gone(status); i++) {
-                        /* RM counts a call that failed for the channels before the missing one.
-                         * Unless that is undone, they stay disabled after the thaw. */
+                        /* A call that failed at a missing channel has disabled the channels before
+                         * it. Unless that is undone, they stay disabled after the thaw. */
                         (void)control_all(false, &r);
                         lock_release(&ledger_lock);
                         (void)nap(AGAIN_NS);

@@ -3,8 +3,8 @@
  * A handle names the process and, by a secret, the allocation. The daemon connects the opening
  * process to the exporter, which sends descriptors of the memory over that connection
  * (docs/protocol.md, "Memory that others have open"). The exporter's side runs in the agent's
- * thread. The importer's side runs in the thread that opens the memory; only the messages for it
- * are received by the agent. */
+ * thread. The importer's side runs in the thread that opens the memory; the agent only receives the
+ * messages for it. */
 #pragma once
 
 #include <stdbool.h>

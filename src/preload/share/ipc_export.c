@@ -301,8 +301,8 @@ static void answer(struct reference *r, CUresult result, uint64_t mapped, const 
 }
 
 /* Chooses the heir: the first process that has all of the memory open. The heir is charged for the
- * memory after we free it. Sends the heir a message, unless it is `asking`: that process learns it
- * from the answer to its request. */
+ * memory after we free it. Sends the heir a message, unless the heir is `asking`: then the answer
+ * to its request tells it. */
 static void name_heir(struct export *p, struct reference *asking)
 {
         struct wire_message m = {0};

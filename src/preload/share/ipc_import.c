@@ -1,5 +1,5 @@
 /* ipc_import.c: owns the memory of other processes that this one has open: the mappings, how often
- * each was opened, and what is charged to us when its owner frees it. Must never unmap what
+ * each was opened, and what is charged to us when its owner frees it. Must never unmap memory that
  * submitted work may still use. */
 #include <errno.h>
 #include <stdlib.h>

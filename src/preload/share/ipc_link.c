@@ -186,8 +186,8 @@ static struct ipc_link *find(const uint8_t *name)
         return NULL;
 }
 
-/* Asks the daemon once. Returns a descriptor; -ESRCH: no process has this name; -EAGAIN: there was
- * no answer. */
+/* Asks the daemon once for a connection to a process. Returns its descriptor; -ESRCH: no process
+ * has this name; -EAGAIN: there was no answer. */
 static int ask(const uint8_t *name) UNLOCKS(core_lock)
 {
         struct core_wait w = {.what = "the daemon"};

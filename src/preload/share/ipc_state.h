@@ -34,7 +34,7 @@ struct ipc_link {
         unsigned imports;
 };
 
-/* ipc_link.c */
+/* Functions of ipc_link.c. */
 extern uint8_t ipc_name[IPC_NAME];
 bool ipc_random(uint8_t bytes[static IPC_NAME]);
 /* Make sure that this process has a name that the daemon knows or will know. Returns 0, or
@@ -47,12 +47,12 @@ void ipc_send(struct ipc_link *l, struct wire_message *m, unsigned type, const i
 /* Close a connection that is no longer needed. */
 void ipc_part(struct ipc_link *l);
 
-/* ipc_export.c */
+/* Functions of ipc_export.c. */
 void ipc_export_handle(struct ipc_link *l, const struct wire_message *m) REQUIRES(core_lock);
 void ipc_export_lost(struct ipc_link *l) REQUIRES(core_lock);
 bool ipc_export_step(void) UNLOCKS(core_lock);
 
-/* ipc_import.c */
+/* Functions of ipc_import.c. */
 void ipc_import_handle(struct ipc_link *l, const struct wire_message *m, struct passed *came)
         REQUIRES(core_lock);
 void ipc_import_lost(struct ipc_link *l) REQUIRES(core_lock);

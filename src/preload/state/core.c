@@ -328,7 +328,7 @@ bool core_may_go_alone(CUdevice device)
                 return true;
         lock_acquire(&core_lock);
         /* If nothing is known of the device, the driver is not initialized or knows no such device.
-         * Its own error says so. */
+         * The driver's own error says so. */
         may = !core.gpus[device].known && !cannot_share[device];
         lock_release(&core_lock);
         return may;

@@ -1,6 +1,6 @@
 /* core.h: the state of the library in this process, in one place under one lock.
  *
- * Submitting work, which a program does thousands of times a second, takes the lock only for a copy
+ * A program submits work thousands of times a second. A submission takes the lock only for a copy
  * between addresses that its thread does not know yet (bounds.h). Rarer calls take it: to allocate,
  * free, create contexts, wait. No driver call that may block is made while it is held. core.changed
  * rings whenever a value changes that a thread may wait for. */
@@ -24,7 +24,7 @@ struct context;
 
 #define LOCKED GUARDED_BY(core_lock)
 
-#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC) /* between two requests for the mover's bytes */
+#define MOVER_AGAIN_NS (10 * NSEC_PER_SEC) /* pause between two requests for the mover's bytes */
 
 /* One GPU that this process uses. Each group of fields names the files that write it. Figures are
  * in bytes (docs/protocol.md, "Figures of a client"). */
@@ -62,10 +62,10 @@ struct gpu {
                 uint32_t count;
                 char why[160]; /* the daemon's reason, for a person */
         } refused_commit LOCKED, refused_unevictable LOCKED;
-        uint64_t room LOCKED, room_host LOCKED; /* answer to ROOM: bytes on the card, and mapped */
+        uint64_t room LOCKED, room_host LOCKED; /* answer to ROOM, in bytes: card, host */
         uint32_t room_answered LOCKED;          /* the number of that question */
 
-        /* agent_talk.c and agent_self.c: what the daemon was told. ATTACH begins it anew. */
+        /* agent_talk.c and agent_self.c: what the daemon was told. ATTACH resets it. */
         struct told {
                 struct wire_USAGE usage;
                 struct wire_REQUEST request;
@@ -75,12 +75,12 @@ struct gpu {
                 uint64_t usage_ns, request_ns, short_ns, host_short_ns; /* last sent; 0: never */
                 uint64_t exported;                                      /* EXPORT.bytes */
                 uint32_t room;                                          /* ROOM.ask */
-                uint32_t request_sequence; /* of the last REQUEST, or of ATTACH */
+                uint32_t request_sequence; /* number of the last REQUEST or ATTACH */
                 bool run;   /* the REQUEST had RUN, and no turn or lower limit came since */
                 bool mover; /* the REQUEST included mover_request */
         } told LOCKED;
 
-        /* request.c: what is to be told. */
+        /* request.c: what the daemon is to be told. */
         bool request_dirty LOCKED, usage_dirty LOCKED;
         uint64_t commit_requested LOCKED, unevictable_requested LOCKED;
         uint64_t commit_used_ns LOCKED; /* when commit was last requested or used */
@@ -94,7 +94,7 @@ struct gpu {
          */
         uint64_t commit_kept LOCKED;
         uint64_t most_allocated LOCKED,
-                grew_ns LOCKED; /* room.c: the most allocated bytes; when they rose */
+                grew_ns LOCKED; /* room.c: the most bytes ever allocated; when that figure rose */
 
         /* Memory: allocated, backed and resident bytes are in the heap. */
         struct heap heap;
@@ -108,7 +108,7 @@ struct gpu {
          * was taken out of the heap. */
         uint64_t unevictable_handles LOCKED;
         /* export.c: exported extents. */
-        uint64_t export_requested LOCKED, /* exported by the program */
+        uint64_t export_requested LOCKED, /* bytes exported by the program */
                 export_granted LOCKED;    /* part of export_requested that the daemon has allowed */
         /* Freed by the program, but still open in another process and counted in the heap. */
         uint64_t export_ghosts LOCKED;
@@ -128,7 +128,7 @@ struct gpu {
         struct passed leaving LOCKED; /* descriptors of evicted memory, sent with the next USAGE */
         /* Descriptors that came with a LIMIT. The limit counts them beside heap.backed. */
         struct passed passed LOCKED;
-        struct block *lost LOCKED; /* lost.c: lost by a sticky error, not given back yet */
+        struct block *lost LOCKED; /* lost.c: blocks lost by a sticky error, not given back yet */
         struct block *late LOCKED; /* late_frees.c: freed during a capture, released after it */
         struct trouble {
                 uint64_t since_ns, /* first failure; 0: there is none */
@@ -244,8 +244,8 @@ static inline bool core_passive(void)
  * lock is not held. */
 void core_look_for_shutdown(void);
 
-/* Call it once the driver is set up. Our exit handler, registered after the driver's, runs before
- * it. */
+/* Call it once the driver is set up. Our exit handler is registered after the driver's, so it runs
+ * before the driver's. */
 void core_expect_exit(void);
 
 /* Keep the GPU's context from ending while the agent releases core_lock. False: the context is

@@ -10,7 +10,7 @@
 
 #define HOME_TRIES   12u
 #define HOME_LEAD    3
-#define HOME_NOES    3 /* rounds of tests with the result HOME_STAYS before it is the answer */
+#define HOME_NOES    3 /* HOME_STAYS is the answer after this many rounds with that result */
 #define HOME_STEP    (64 * KIB)
 #define REST_NS      (10 * NSEC_PER_MSEC) /* the first pause after tests without an answer */
 #define REST_DOUBLES 7u                   /* how often the pause is doubled */

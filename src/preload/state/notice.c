@@ -6,9 +6,9 @@
 
 #define AFTER_NS        (5 * NSEC_PER_SEC)
 #define ANSWER_NS       (2 * NSEC_PER_SEC) /* the longest wait for the daemon's answer */
-#define REST_NS         NSEC_PER_SEC       /* so long a rest lies between two cells of a notebook */
+#define REST_NS         NSEC_PER_SEC       /* the least rest between two cells of a notebook */
 #define SPACING_NS      (30 * NSEC_PER_SEC)
-#define BUSY_SPACING_NS (600 * NSEC_PER_SEC) /* for a program that has not rested in between */
+#define BUSY_SPACING_NS (600 * NSEC_PER_SEC) /* SPACING_NS, if the program has not rested */
 
 static uint64_t due_ns(const struct notice *n)
 {

@@ -19,7 +19,7 @@ struct notice {
 };
 
 enum notice_doing {
-        NOTICE_RESTS, /* it has no work */
+        NOTICE_RESTS, /* the program has no work */
         NOTICE_RUNS,
         NOTICE_WAITS,
 };

@@ -34,7 +34,7 @@ struct part {
         void (*exits)(void);   /* called at exit, before the driver shuts down */
         void (*forked)(void);  /* called in the child after fork */
 
-        /* In the agent's rounds; core_lock held. */
+        /* Called in the agent's rounds, with core_lock held. */
         void (*step)(uint64_t now_ns); /* begin an own drain if one is due */
         uint64_t (*next_ns)(void);     /* returns when an own drain may be due */
         bool (*clean)(void) MAY_UNLOCK(

@@ -61,8 +61,8 @@ void request_kick(void)
 
 void request_report(struct gpu *g)
 {
-        /* One kick until the agent has reported: a program may allocate a million times a second.
-         */
+        /* One kick is enough until the agent has reported: a program may allocate a million times a
+         * second. */
         if (g->usage_dirty)
                 return;
         g->usage_dirty = true;

@@ -21,7 +21,7 @@
 #include "preload/state/poison.h"
 #include "preload/stream/quiesce.h"
 
-#define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* until every thread's stores are visible */
+#define GATE_STORES_NS (10 * NSEC_PER_MSEC) /* time until every thread's stores are visible */
 
 _Atomic uint32_t gate_bits = GATE_UNREADY;
 __thread struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));

@@ -36,7 +36,7 @@ struct gate_thread {
         _Atomic uint32_t inside; /* nesting depth */
         _Atomic uint32_t looks;  /* nested calls that look up which memory an address belongs to */
         _Atomic uint32_t defaults;    /* default streams that the thread ever used: 1 << handle */
-        _Atomic uint64_t submissions; /* made by all threads that have used this record */
+        _Atomic uint64_t submissions; /* submissions of all threads that have used this record */
         bool waiting;                 /* the thread is counted in core.waiters; under core_lock */
         struct gate_thread *next;
         _Atomic bool in_use;
@@ -166,8 +166,8 @@ void gate_shut(enum gate_bits why);
 /* Clears bits; the caller rings core.changed to wake waiting threads. Any thread. */
 void gate_open(enum gate_bits why);
 bool gate_anybody_inside(void);
-/* True if a thread is in a UNIFIED call: the driver might take unmapped device memory for host
- * memory. */
+/* True if a thread is in a UNIFIED call, in which the driver might take unmapped device memory for
+ * host memory. */
 bool gate_anybody_looks(void);
 /* Returns the default streams that any thread ever used, as bits 1 << handle; bit 0 is the legacy
  * one. */

@@ -1,7 +1,7 @@
 /* interrupt.h: Ctrl-C, or a notebook's interrupt, while a Python program waits for its turn.
  *
- * Python raises KeyboardInterrupt only when the main thread is back in the interpreter, and a call
- * that waits for a turn keeps it away for seconds. So the call ends with
+ * Python raises KeyboardInterrupt only when the main thread is back in the interpreter. A call that
+ * waits for a turn keeps that thread away for seconds. So the call ends with
  * CUDA_ERROR_OPERATING_SYSTEM, without having submitted anything, but only if Python would raise
  * KeyboardInterrupt: its default handler of SIGINT is set, and no exception is under way. Otherwise
  * the call keeps waiting.

@@ -20,7 +20,7 @@
 
 #define RECORDS_NS NSEC_PER_SEC        /* how long to wait for a stream whose queue is full */
 #define TRIES      3u                  /* attempts at a question that the driver does not answer */
-#define SILENT_NS  (30 * NSEC_PER_SEC) /* without an answer: the work counts as ended */
+#define SILENT_NS  (30 * NSEC_PER_SEC) /* after so long without an answer, work counts as ended */
 
 struct stream {
         CUstream handle; /* NULL: destroyed with work in flight; only the event is left */

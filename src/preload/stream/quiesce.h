@@ -35,7 +35,7 @@ struct context {
         bool legacy_asked;    /* the legacy stream had work at the last query */
 };
 
-/* For all functions below: core_lock held. */
+/* core_lock is held in all functions below. */
 struct context *quiesce_context(CUcontext handle); /* NULL: unknown */
 struct context *
 quiesce_context_of(const struct gpu *g); /* any living context that is not green; NULL: none */
@@ -59,8 +59,8 @@ int quiesce_capture_begin(CUstream stream, CUcontext context, CUevent probe); /*
  * during a capture, nobody destroys the probe before its context ends. */
 CUevent quiesce_capture_end(CUstream stream);
 /* True if a capture in progress forbids this thread to allocate and to free: an attempt would end
- * the capture (measured). The driver forbids querying an older event in the same cases (measured),
- * and that does no harm. So the capture's probe is queried. */
+ * the capture (measured). In the same cases the driver refuses to query an event from before the
+ * capture, and the attempt does no harm (measured). So the capture's probe is queried. */
 bool quiesce_capture_forbids(void);
 /* Call it when a thread has ended: its per-thread default stream and a capture on it have ended,
  * too. */
@@ -86,8 +86,8 @@ enum quiescence {
 };
 
 /* A wait for all work that the threads of this process have submitted so far: call quiesce_begin(),
- * then quiesce_poll() until it no longer returns QUIESCE_BUSY. The lock is held in both; each takes
- * about a microsecond a stream. */
+ * then quiesce_poll() until it no longer returns QUIESCE_BUSY. core_lock is held in both; each
+ * takes about a microsecond per stream. */
 struct quiesce_wait {
         /* Nothing is submitted during the wait, because the gate is shut, or because the caller
          * gives up the wait as soon as something is submitted. At most one such wait at a time. If

@@ -19,7 +19,7 @@
 #define IDLE_NS      NSEC_PER_SEC /* after so long an idle stream loses its queue to another */
 #define NAP_NS       (50 * NSEC_PER_USEC)
 #define PATIENCE_NS  (100 * NSEC_PER_MSEC)
-#define PATIENCE_OF  2u                  /* or this many times the oldest group's time */
+#define PATIENCE_OF  2u                  /* if longer, this many times the oldest group's time */
 #define PATIENCE_MAX (60 * NSEC_PER_SEC) /* a measured time may include a stop of the program */
 
 /* An event, and the group of submissions between it and the mark before. */
@@ -91,7 +91,7 @@ static void queue_progress(struct stream_queue *q)
         q->grant = q->passes = 0;
 }
 
-/* Nothing is known of the stream any more: its next work may be long. The events are reused. */
+/* Forgets the stream's measurements, because its next work may be long. The events are reused. */
 static void queue_reset(struct stream_queue *q)
 {
         q->size = 1;
@@ -265,7 +265,7 @@ static void queue_begin(struct stream_queue *q, CUstream stream, uint64_t now)
                 queue_add(q, now);
 }
 
-/* Makes the open submissions a group. An idle stream gets no mark: it would show when it was
+/* Makes the open submissions a group. An idle stream gets no mark: a mark would show when it was
  * recorded, not when the work ended. */
 static void queue_close(struct stream_queue *q, CUstream stream, uint64_t now)
         REQUIRES(throttle_lock)

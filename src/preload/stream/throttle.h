@@ -1,5 +1,5 @@
-/* throttle.h: the throttle keeps the work in flight short while other programs may want the GPU, so
- * that a drain takes little longer than the longest kernel.
+/* throttle.h: the throttle keeps the work in flight short while other programs may want the GPU. So
+ * a drain takes little longer than the longest kernel.
  *
  * Submissions to a stream are counted in groups, with an event behind each; at most two groups are
  * in flight. The size of a group follows from how long the last group took, by the GPU's time

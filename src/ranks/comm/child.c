@@ -5,8 +5,8 @@
 #include "base/hash.h"
 #include "ranks/comm/comm_state.h"
 
-/* How often a communicator was shrunk without a set of ranks. The excluded ranks do not call, so
- * they do not know of it. */
+/* How often a communicator was shrunk with the same ranks excluded. These ranks do not call
+ * ncclCommShrink(), so they do not know of it. */
 struct comm_shrinks {
         struct comm_shrinks *next;
         uint64_t excluded, n;

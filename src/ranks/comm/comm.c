@@ -25,12 +25,12 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct comm *all;
-static pid_t owner; /* the process of `all` */
+static pid_t owner; /* the process that made the communicators in `all` */
 
 /* ---- errors ---- */
 
 static pthread_mutex_t errors = PTHREAD_MUTEX_INITIALIZER;
-static char last_error[COMM_WHY_MAX]; /* of any thread: a program may ask in another one */
+static char last_error[COMM_WHY_MAX]; /* the last of any thread: another thread may ask for it */
 
 const char *comm_last_error(void)
 {
@@ -65,7 +65,7 @@ ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
         return result;
 }
 
-/* The communicator is of no more use. Its first reason stays. */
+/* Makes the communicator useless for good. The first reason stays. */
 static void fail_for_good(struct comm *c, ncclResult_t error, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
@@ -226,7 +226,7 @@ int comm_device(const struct comm *c)
         return c->device;
 }
 
-/* True if another rank has left before the last collective of this one. */
+/* True if another rank has left after fewer collectives than this rank has begun. */
 static bool is_left(struct comm *c)
 {
         return c->meet && atomic_load(&c->collectives) > meet_uses(c->meet);
@@ -246,7 +246,8 @@ static void tell_why(const struct comm *c)
         set_last_error(text);
 }
 
-/* This is a use, because comm_destroy() and comm_abort() unmap what it reads. */
+/* Counts as a use of the communicator, because comm_destroy() and comm_abort() unmap what this
+ * reads. */
 ncclResult_t comm_error(struct comm *c)
 {
         ncclResult_t error;
@@ -273,7 +274,7 @@ ncclResult_t comm_begin_use(struct comm *c)
 {
         ncclResult_t error;
 
-        (void)atomic_fetch_add(&c->users, 1); /* first, because comm_abort() sets the error first */
+        (void)atomic_fetch_add(&c->users, 1); /* comm_abort() sets the error, then reads users */
         error = comm_error(c);
         return error == ncclInProgress
                        ? comm_fail(ncclInvalidArgument, "the communicator is not made yet")
@@ -308,10 +309,10 @@ void comm_leave(bool pushed)
                 (void)real_cuda()->cuCtxPopCurrent_v2(&popped);
 }
 
-/* Has this stream wait for the communicator's last operation. Handles do not tell whether that was
- * in the same stream: they are used again, and CU_STREAM_PER_THREAD names many. A captured stream
- * cannot wait for work that is not captured; NCCL's rule that a program orders its streams holds.
- */
+/* Has this stream wait for the communicator's last operation. Handles do not tell whether that
+ * operation was in the same stream: they are used again, and CU_STREAM_PER_THREAD names many. A
+ * captured stream cannot wait for work that is not captured; NCCL's rule that a program orders its
+ * streams holds. */
 static CUresult follow_last(struct comm *c, CUstream stream, bool *ret_captured)
 {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -354,8 +355,9 @@ static CUresult put_in_streams(struct comm *c, const struct steps_call *calls, u
         return e == CUDA_SUCCESS ? follow_all(c, streams, n, true) : e;
 }
 
-/* A failed operation may be in the stream in part, and use the ring there. Flags for its rest would
- * be taken for those of the next one, so it is the communicator's last. */
+/* A part of a failed operation may be in the stream, and use the ring there. Flags of the missing
+ * part would be taken for flags of the next operation. So the communicator runs no more operations.
+ */
 static CUresult end_operation(struct comm *c, CUresult e, CUstream stream)
 {
         const CUresult recorded = real_cuda()->cuEventRecord(c->last, stream);
@@ -455,8 +457,8 @@ static void nap(void)
         (void)nanosleep(&ts, NULL);
 }
 
-/* True if no thread is in a function that uses the communicator. A thread at libsublet's gate may
- * be there for seconds. */
+/* True if no thread is in a function that uses the communicator. A thread may wait in one for
+ * seconds, at libsublet's gate. */
 static bool is_unused(struct comm *c)
 {
         const uint64_t until = clock_now_ns() + LEAVE_NS;
@@ -494,7 +496,7 @@ void comm_free_events(struct comm *c)
         c->last = c->side = NULL;
 }
 
-/* True if nothing of this rank's is in a stream, or may be put there by a graph. */
+/* True if no operation of this rank is in a stream, and no graph can put one there. */
 static bool is_idle(struct comm *c)
 {
         bool pushed = false, idle;
@@ -533,7 +535,7 @@ static void set_released(struct comm *c, bool released)
         (void)pthread_mutex_unlock(&lock);
 }
 
-/* False: a stream still uses the communicator's memory, so it stays for ever. */
+/* False: a stream still uses the communicator's memory, so this memory stays for ever. */
 static bool free_resources(struct comm *c)
 {
         bool pushed = false, ended;
@@ -651,8 +653,9 @@ ncclResult_t comm_abort(struct comm *c)
         return ncclSuccess;
 }
 
-/* A program may end without destroying its communicators. This leaves those in which its own work
- * is done, because the other ranks may still have their turns. In the others this rank is lost. */
+/* A program may end without destroying its communicators. This leaves the communicators in which
+ * this rank's work is done, because the other ranks may still have to run. In all others this rank
+ * counts as lost. */
 static void leave_all(void)
 {
         if (getpid() != owner || pthread_mutex_trylock(&lock) != 0)

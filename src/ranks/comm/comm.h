@@ -1,8 +1,8 @@
 /* comm.h: communicators. A program's ncclComm_t is a struct comm. Either its ranks share a card and
  * it is served here, or it stands for a communicator of the real NCCL.
  *
- * Functions return NCCL's results. Any thread, but one communicator is used by one thread at a
- * time, except for comm_abort() and comm_error(). */
+ * Functions return NCCL's results. Any thread may call them, but only one thread at a time for one
+ * communicator, except for comm_abort() and comm_error(). */
 #pragma once
 
 #include <stdbool.h>
@@ -21,8 +21,8 @@ struct comm_plan {
         bool must_not_block;  /* comm_error() is ncclInProgress until the communicator is made */
         ncclConfig_t *config; /* for the real NCCL; NULL: none */
         int device;           /* the program's ordinal */
-        CUcontext context;    /* in which the communicator works */
-        struct comm *parent;  /* whose comm_abort() ends the making, too; NULL: none */
+        CUcontext context;    /* the context in which the communicator works */
+        struct comm *parent;  /* aborting this communicator ends the making, too; NULL: none */
 };
 
 /* A communicator that a program makes of the ranks of another one. */
@@ -33,7 +33,7 @@ struct comm_child {
 };
 
 ncclResult_t comm_unique_id(ncclUniqueId *ret);
-/* -1: this id was not made by comm_unique_id(). */
+/* Reads the name in an id. -1: the id was not made by comm_unique_id(). */
 int comm_name_of(const ncclUniqueId *id, uint8_t ret_name[static MEET_NAME]);
 
 /* Takes over what the program's configuration says. -1: this is no configuration of NCCL. */
@@ -57,18 +57,18 @@ ncclResult_t comm_abort(struct comm *c);
 /* Returns a handle's communicator; NULL: the handle is something else. */
 struct comm *comm_of(ncclComm_t handle);
 ncclComm_t comm_handle(struct comm *c);
-/* The real communicator; NULL: it is one of ours. */
+/* Returns the real NCCL's communicator; NULL: the communicator is one of ours. */
 ncclComm_t comm_real(const struct comm *c);
-/* Returns a communicator for what the real NCCL makes of `parent`. NCCL stores its handle at
- * *ret_place, maybe when a group ends. NULL: no memory. */
+/* Returns a communicator that stands for a child that the real NCCL makes of `parent`. NCCL stores
+ * its handle at *ret_place, maybe when a group ends. NULL: no memory. */
 struct comm *comm_real_child(const struct comm *parent, ncclComm_t **ret_place);
 /* True once the process has had a communicator of the real NCCL. */
 bool comm_any_is_real(void);
 int comm_rank(const struct comm *c);
 int comm_count(const struct comm *c);
 int comm_device(const struct comm *c);
-/* ncclInProgress while the communicator is made, ncclRemoteError once a rank's process has ended or
- * another rank has aborted. */
+/* Returns ncclInProgress while the communicator is made, ncclRemoteError once a rank's process has
+ * ended or another rank has aborted. */
 ncclResult_t comm_error(struct comm *c);
 
 /* Put a collective, or all sends and receives of a group, into a stream: that of the first call.
@@ -76,19 +76,20 @@ ncclResult_t comm_error(struct comm *c);
 ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n,
                       const CUstream *streams);
 
-/* Does what may wait for the card. Call it for all ranks of this process before comm_run() of any:
- * afterwards their streams may wait for each other. */
+/* Does the part of a call that may wait for the card. Call it for all ranks of this process before
+ * comm_run() of any rank: afterwards their streams may wait for each other. */
 ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call);
 
-/* True if both are ranks of one communicator, in one context. In one stream they would wait for
- * each other for ever. */
+/* True if both are ranks of one communicator, in one context. In one stream their operations would
+ * wait for each other for ever. */
 bool comm_is_beside(const struct comm *a, const struct comm *b);
 /* Puts a stream of the communicator's own in the place of the program's: *ret follows what is in
  * `stream` now. Later comm_come_back() has `stream` follow what is in *ret by then. */
 ncclResult_t comm_go_aside(struct comm *c, CUstream stream, CUstream *ret);
 ncclResult_t comm_come_back(struct comm *c, CUstream stream);
 
-/* Operations that multiply first. The scalar of residence ncclScalarDevice is read by the GPU. */
+/* Makes an operation that multiplies by the scalar before it reduces. The GPU reads a scalar whose
+ * residence is ncclScalarDevice. */
 ncclResult_t comm_add_scale(struct comm *c, const void *scalar, ncclDataType_t type,
                             ncclScalarResidence_t residence, ncclRedOp_t *ret);
 ncclResult_t comm_remove_scale(struct comm *c, ncclRedOp_t op);

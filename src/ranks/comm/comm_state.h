@@ -24,7 +24,7 @@ struct comm {
         uint8_t name[MEET_NAME];
         int rank, n, device;
         CUcontext context;
-        struct meet *meet;          /* NULL: one rank, or the real NCCL's */
+        struct meet *meet;          /* NULL: there is one rank, or the real NCCL serves it */
         struct comm_making *making; /* a thread makes the communicator, or has made it */
         struct comm *stopper;       /* comm_stop(stopper) ends the making of this communicator */
         struct meet *being_made;    /* the meeting that comm_stop() of this communicator ends */
@@ -38,7 +38,7 @@ struct comm {
         CUstream aside;               /* comm_go_aside(); NULL: not yet made */
         bool used;                    /* `last` is recorded */
         bool captured;                /* a graph may use the communicator at any time */
-        _Atomic uint64_t collectives; /* put into streams so far, without those of graphs */
+        _Atomic uint64_t collectives; /* collectives put into streams, without those of graphs */
         unsigned children;            /* communicators split off this one */
         struct comm_shrinks *shrinks;
         unsigned next_scale;
@@ -63,8 +63,8 @@ void comm_stop(struct comm *c);
 /* Ends the thread that makes this communicator, if there is one, and waits for it. */
 void comm_stop_making(struct comm *c);
 ncclResult_t comm_meeting_failed(const struct comm *c, int r);
-/* The process of a rank has ended; -1: that of some rank. For a communicator that is made; for one
- * that is being made, which fails. */
+/* Handle the end of rank `lost`'s process; -1: of some rank. comm_lost() is for a communicator that
+ * is made; comm_lost_fail() for one that is being made, which fails. */
 void comm_lost(struct comm *c, int lost);
 ncclResult_t comm_lost_fail(const struct comm *c, int lost);
 /* Ends the operations in flight. No more may follow. */
@@ -78,7 +78,7 @@ void comm_end_use(struct comm *c);
 /* Returns the place into which the real NCCL stores its communicator. NCCL may do so long after its
  * function has returned. */
 ncclComm_t *comm_await_real(struct comm *c);
-/* what: that failed, as the subject of a sentence. */
+/* what: names what failed, as the subject of a sentence. */
 ncclResult_t comm_cuda_failed(const struct comm *c, const char *what, CUresult e);
 /* Make the communicator's context current, if it is not. */
 CUresult comm_enter(const struct comm *c, bool *ret_pushed);

@@ -22,7 +22,7 @@
 #define SERVER_NS (120 * NSEC_PER_SEC)
 #define RETRY_NS  (5 * NSEC_PER_MSEC)
 
-/* What a rank tells first. */
+/* What each rank tells the others first. */
 struct introduction {
         CUuuid card;
         uint64_t ring_room;
@@ -118,7 +118,7 @@ ncclResult_t comm_meeting_failed(const struct comm *c, int r)
 /* A communicator that a thread makes, and that the program may abort meanwhile. */
 struct comm_making {
         pthread_t thread;
-        struct comm_plan plan; /* with a configuration of its own */
+        struct comm_plan plan; /* its configuration is a copy */
         struct comm *comm;
 };
 
@@ -231,8 +231,8 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
                       : real_nccl()->ncclCommInitRank(comm_await_real(c), c->n, all[0].id, c->rank);
 }
 
-/* Makes rings. On a card that is too full for them: smaller ones, in the end rings in host
- * memory. All ranks see the same answers, so all make the same tries. */
+/* Makes rings. If the card is too full for them, it makes smaller ones, and in the end rings in
+ * host memory. All ranks see the same answers, so all make the same tries. */
 static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
 {
         bool on_host = !is_one_card(all, c->n);

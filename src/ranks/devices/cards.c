@@ -22,7 +22,7 @@ const char *cards_visible(void)
         return getenv(settings[SETTING_RANKS_GPUS].name);
 }
 
-/* pci: of the GPU, which an instance shares. */
+/* pci: the address of the GPU; its instances have the same one. */
 static void add(struct cards *all, nvmlDevice_t handle, const nvmlPciInfo_t *pci)
 {
         struct card *c = &all->card[all->n];
@@ -59,8 +59,8 @@ static void add_instances(struct cards *all, nvmlDevice_t gpu, const nvmlPciInfo
         }
 }
 
-/* Keeps the cards that the list names; none, if it names a card twice: the driver then refuses to
- * start. */
+/* Keeps the cards that the list names; keeps none if the list names a card twice: the driver then
+ * refuses to start. */
 static void keep_visible(struct cards *all, const char *list)
 {
         struct identity identities[DEVICES_MAX];

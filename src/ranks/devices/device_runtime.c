@@ -19,7 +19,7 @@
 
 #define ENTRY(symbol, params) ENTRY_RETURNING(int, symbol, params)
 
-/* A program may name a device before it has asked how many there are, which calls cuInit(). */
+/* A program may name a device before it has called cudaGetDeviceCount(), which calls cuInit(). */
 static int card_of(int device)
 {
         int count;

@@ -29,8 +29,9 @@ static __thread CUdevice chosen = -1;
 
 /* ---- what the driver sees ---- */
 
-/* Returns a copy of the environment with this entry for CUDA_VISIBLE_DEVICES; entry NULL: with
- * none. A copy, because another thread may be reading the environment. NULL: no memory. */
+/* Returns a copy of the environment with this entry for CUDA_VISIBLE_DEVICES; entry NULL: without
+ * one. It must be a copy, because another thread may be reading the environment. NULL: no memory.
+ */
 static char **environment_with(char *entry)
 {
         const size_t name = strlen(VISIBLE "=");

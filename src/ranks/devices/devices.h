@@ -29,7 +29,7 @@ CUdevice devices_of_card(CUdevice card);
 void devices_choose(CUdevice device);
 /* True if two devices share a card. */
 bool devices_share(CUdevice a, CUdevice b);
-/* NULL: no such device. */
+/* Returns a device's identity; NULL: there is no such device. */
 const struct identity *devices_identity(CUdevice device);
 
 /* Each returns our function of this name, for the driver, NVML and the runtime library; NULL: there

@@ -1,5 +1,5 @@
 /* map.c: owns the arithmetic of virtual devices. Must give the same answers in all processes of a
- * job. Reads numbers itself: the C library's functions for it have newer symbols. */
+ * job. Reads numbers itself, because the C library's functions for that have newer symbols. */
 #include "ranks/devices/map.h"
 
 #include <errno.h>
@@ -127,8 +127,8 @@ int map_read_number(const char *text)
         return value;
 }
 
-/* Returns the one device whose UUID begins so; -1: none, or several. Whether a UUID is called a
- * GPU's or an instance's does not matter. */
+/* Returns the one device whose UUID begins with this text; -1: none, or several. Whether a UUID is
+ * called a GPU's or an instance's does not matter. */
 static int find_uuid(const struct identity *all, unsigned n, const char *text)
 {
         int found = -1;

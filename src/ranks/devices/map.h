@@ -23,8 +23,9 @@ struct identity map_identity(const struct identity *card, unsigned device, unsig
 
 /* Returns how many of n devices a CUDA_VISIBLE_DEVICES shows, and which: numbers, UUIDs and
  * beginnings of UUIDs. As with the driver, the list ends before an entry that names no device. It
- * also ends before a UUID of a device that is there by number, and the reverse. list NULL: all.
- * -ENOTUNIQ: the list names a device twice by number or twice by UUID, which the driver refuses. */
+ * also ends before a device that the list already has in the other form, number or UUID. list NULL:
+ * all. -ENOTUNIQ: the list names a device twice by number or twice by UUID, which the driver
+ * refuses. */
 int map_visible(const char *list, const struct identity *all, unsigned n,
                 uint8_t ret[static DEVICES_MAX]);
 

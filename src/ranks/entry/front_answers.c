@@ -17,7 +17,7 @@ __attribute__((constructor)) static void front_loaded(void)
         const char *level = setting_text(SETTING_LOG);
 
         log_guard_stderr();
-        if (!level || setting_place(SETTING_LOG, level) >= 0) /* else libsublet.so says so */
+        if (!level || setting_place(SETTING_LOG, level) >= 0) /* libsublet.so reports other texts */
                 log_open("libsublet-ranks", LOG_LEVEL_WARNING);
 }
 

@@ -15,7 +15,7 @@ struct item {
 
 static __thread struct {
         unsigned depth, real_depth;
-        ncclResult_t error; /* of a call that could not be collected */
+        ncclResult_t error; /* error of a call that could not be collected */
         struct item *items;
         unsigned n, room;
         struct comm_plan plans[MEET_RANKS_MAX];

@@ -1,5 +1,5 @@
-/* nccl.c: owns NCCL's functions. Each sees whose communicator it was given: one of ours, whose
- * ranks share a card, or one of the real NCCL's, to which the call is passed on. */
+/* nccl.c: owns NCCL's functions. Each function sees whose communicator it was given. Ranks of our
+ * communicators share a card; calls for the real NCCL's communicators are passed on to it. */
 #include "ranks/entry/nccl.h"
 
 #include <limits.h>
@@ -57,7 +57,7 @@ static ncclResult_t add(const char *function, ncclComm_t handle, struct steps_ca
         return group_add(c, &call, stream);
 }
 
-/* As add(), for a call that reduces. */
+/* Works like add(), for a call that reduces. */
 static ncclResult_t add_reduction(const char *function, ncclComm_t handle, struct steps_call call,
                                   ncclRedOp_t op, CUstream stream)
 {
@@ -171,7 +171,7 @@ static CUresult chosen_device(int *ret)
         return e;
 }
 
-/* device: -1: the one that the thread has chosen. */
+/* device -1: the one that the thread has chosen. */
 static ncclResult_t init(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
                          ncclConfig_t *config, int device)
 {
@@ -238,7 +238,7 @@ static CUresult enter_device(int device)
 static ncclResult_t entry_ncclGroupStart(void);
 static ncclResult_t entry_ncclGroupEnd(void);
 
-/* A communicator for each device of this process. */
+/* Makes a communicator for each device, all of this process. */
 ENTRY(ncclCommInitAll, (ncclComm_t * comms, int n, const int *devices))
 {
         ncclUniqueId id;
@@ -387,7 +387,7 @@ ENTRY(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error))
                 return ncclSuccess;                                  \
         }
 TELL(ncclCommCount, comm_count, false)
-TELL(ncclCommCuDevice, comm_device, true) /* the real NCCL knows the card */
+TELL(ncclCommCuDevice, comm_device, true) /* answered here: the real NCCL knows the card only */
 TELL(ncclCommUserRank, comm_rank, false)
 
 /* Registering spares the real NCCL a copy. Here every operation copies, so there is nothing to do.
@@ -556,8 +556,9 @@ ENTRY(ncclRecv,
 #define NO_ROOT INT_MIN
 
 /* Runs a collective as sends and receives of `count` elements each. to_all: each rank, or only the
- * root if there is one, sends to all ranks; otherwise all send to the root. from_all: the same for
- * receives. Blocks lie in the order of ranks. */
+ * root if there is one, sends to all ranks; otherwise all send to the root. from_all: each rank, or
+ * only the root, receives from all ranks; otherwise all receive from the root. Blocks lie in the
+ * order of ranks. */
 static ncclResult_t exchange(ncclComm_t comm, const void *from, bool to_all, void *to,
                              bool from_all, int root, size_t count, ncclDataType_t type,
                              CUstream stream)
@@ -630,7 +631,7 @@ ENTRY(ncclGroupEnd, (void))
         return group_end();
 }
 
-/* An estimate of time, which nobody has made for ranks on one card. */
+/* Would return an estimate of time, which nobody has made for ranks on one card. */
 ENTRY(ncclGroupSimulateEnd, (ncclSimInfo_t * info))
 {
         (void)info;

@@ -27,14 +27,14 @@ struct meet {
         struct meet *next;
         int fd, rank, n;
         bool lost, cancelled;
-        _Atomic uint64_t uses; /* after how many collectives a rank has left, at least; UINT64_MAX:
-                                  none has. Then the serving process may end, too */
+        _Atomic uint64_t uses; /* the fewest collectives after which a rank has left; UINT64_MAX: no
+                                  rank has left. Once one has, the serving process may end, too */
         unsigned told;         /* how many ranks have told in this round */
         struct said said[MEET_RANKS_MAX];
         int fds[MEET_RANKS_MAX][MEET_FDS];
         pthread_cond_t changed;
         void (*on_lost)(void *context, int rank);
-        int lost_rank; /* whose process has ended; -1: none, or that is not known */
+        int lost_rank; /* the rank whose process has ended; -1: none has, or it is not known */
         void *context;
 };
 
@@ -64,7 +64,7 @@ static void lose(struct meet *m, bool is_error, int rank)
                 m->on_lost(m->context, rank);
 }
 
-/* Reads all that has come in for a rank. */
+/* Handles all messages that have come in for this rank. */
 static void read_meeting(struct meet *m)
 {
         struct said said;
@@ -376,7 +376,7 @@ void meet_cancel(struct meet *m)
         (void)pthread_mutex_unlock(&lock);
 }
 
-/* Lock held. */
+/* Tells the others that this rank leaves. Lock held. */
 static void say_leave(struct meet *m, uint64_t uses)
 {
         struct said bye = {.kind = SAID_LEAVE};

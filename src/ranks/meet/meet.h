@@ -30,10 +30,10 @@ int meet_join(const uint8_t name[static MEET_NAME], int rank, int n,
               void (*on_lost)(void *context, int lost), void *context, struct meet **ret);
 /* Returns the rank that on_lost was called for, or -1. */
 int meet_lost(struct meet *m);
-/* Sends all ranks `bytes` bytes and up to MEET_FDS descriptors, and waits for those of all ranks.
- * Rank r's bytes are at all + r * bytes, its descriptors at all_fds + r * MEET_FDS (-EBADF: none;
- * the caller closes them). All ranks send the same number of bytes. all_fds may be NULL.
- * -ECONNRESET: a rank's process has ended. -ECANCELED: meet_cancel() was called. */
+/* Sends all ranks `bytes` bytes and up to MEET_FDS descriptors, and waits for the bytes and
+ * descriptors of all ranks. Rank r's bytes are at all + r * bytes, its descriptors at all_fds + r *
+ * MEET_FDS (-EBADF: none; the caller closes them). All ranks send the same number of bytes. all_fds
+ * may be NULL. -ECONNRESET: a rank's process has ended. -ECANCELED: meet_cancel() was called. */
 int meet_all(struct meet *m, const void *mine, unsigned bytes, const int *fds, unsigned n_fds,
              void *all, int *all_fds);
 /* Ends the waits of meet_all(), from another thread. */
@@ -47,6 +47,6 @@ void meet_say_leave(struct meet *m, uint64_t uses);
 uint64_t meet_uses(struct meet *m);
 
 /* Has the thread above call a function from now on, for aborted communicators; NULL: no more. The
- * calls come every millisecond, and ever more seldom while they return false (nothing was to
+ * calls come every millisecond, and ever more seldom while they return false (they had nothing to
  * do). */
 void meet_call_often(bool (*often)(void));

@@ -186,7 +186,7 @@ static void tell_gone(struct server *s, int rank, enum said_kind how, const uint
                         (void)said_send(s->seats[i].fd, &gone, NULL, 0);
 }
 
-/* bye: its last message; NULL: there is none. */
+/* Ends a rank's seat. bye: the rank's last message; NULL: its process has ended without one. */
 static void leave_seat(struct server *s, int rank, const struct said *bye)
 {
         struct seat *seat = &s->seats[rank];
@@ -198,7 +198,8 @@ static void leave_seat(struct server *s, int rank, const struct said *bye)
         tell_gone(s, rank, bye ? SAID_LEAVE : SAID_LOST, bye ? bye->data : NULL);
 }
 
-/* Passes to a rank what it has not got of this round. False: the kernel takes no more now. */
+/* Passes to a rank the messages of this round that it has not got yet. False: the kernel takes no
+ * more now. */
 static bool pass_to(struct server *s, struct seat *to)
 {
         while (to->fd >= 0 && to->got < s->n) {
@@ -213,7 +214,7 @@ static bool pass_to(struct server *s, struct seat *to)
                 if (r == -ETOOMANYREFS || r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM)
                         return false;
                 if (r < 0)
-                        break; /* the next read finds its end */
+                        break; /* the next read finds the end of the connection */
                 to->got++;
         }
         return true;
@@ -251,8 +252,7 @@ static void read_seat(struct server *s, int rank)
                 seat->said.rank = rank;
                 (void)memcpy(seat->fds, fds, sizeof(fds));
                 seat->told = true;
-                /* Without a rank that has left, the round never ends, so tell those that wait in
-                 * it. */
+                /* A rank that has left will not end this round, so tell those that wait in it. */
                 for (int i = 0; i < s->n; i++)
                         if (s->seats[i].left)
                                 tell_gone(s, i, SAID_LOST, NULL);

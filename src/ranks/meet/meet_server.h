@@ -18,7 +18,7 @@ struct said {
         uint8_t data[MEET_TOLD_MAX];
 };
 
-/* Returns 0, or -errno. Does not wait: a socket's buffer holds a whole round. */
+/* Sends a message. Returns 0, or -errno. Does not wait: a socket's buffer holds a whole round. */
 int said_send(int fd, const struct said *said, const int *fds, unsigned n_fds);
 /* Returns 1: a message has come, with ret_fds (-EBADF: none); -EAGAIN: none yet; 0 or another
  * -errno: the connection has ended. */
@@ -26,9 +26,9 @@ int said_receive(int fd, struct said *ret, int ret_fds[static MEET_FDS]);
 void said_close(int fds[static MEET_FDS]);
 
 struct seat {
-        int fd; /* -EBADF: not here */
+        int fd; /* -EBADF: the rank is not connected */
         bool here, told, left;
-        int got; /* it has so many messages of this round */
+        int got; /* number of messages of this round that the rank has got */
         struct said said;
         int fds[MEET_FDS];
 };

@@ -1,5 +1,5 @@
 /* real_functions.h: the functions behind this library: what a program would call without it. For
- * the driver these are libsublet.so's doors, if it is loaded.
+ * the driver these are the functions that libsublet.so exports, if it is loaded.
  *
  * One list gives the functions of each library: cuda/cuda_api.def, nvml_api.def. A table has one
  * member for each row. No member is ever NULL: if the library or the function is missing, it is a

@@ -5,7 +5,7 @@
 
 #include "base/macros.h"
 
-/* Returns the newest of these that the program has loaded. */
+/* Returns the newest of these libraries that the program has loaded. */
 static const char *loaded(void)
 {
         static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12",

@@ -45,9 +45,9 @@ struct reduce_arguments {
                 uint64_t from[REDUCE_SOURCES_MAX];
         } sources;
         uint32_t n;         /* sources: 1 to REDUCE_SOURCES_MAX */
-        uint32_t operation; /* of enum reduce_operation */
+        uint32_t operation; /* a value of enum reduce_operation */
         uint64_t out;       /* may be the address of a source; must not overlap one otherwise */
-        uint64_t out2;      /* as out; 0: no second result */
+        uint64_t out2;      /* address of a second result, with the limits of out; 0: none */
         uint64_t count;     /* elements */
         uint32_t divide;    /* 0 and 1: no division; at most INT32_MAX */
         uint32_t scales;    /* not 0: the scalar multiplies, and nothing divides */

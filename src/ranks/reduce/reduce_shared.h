@@ -2,7 +2,7 @@
  * is compiled without any other header. */
 #pragma once
 
-#define REDUCE_THREADS_MAX 512 /* of a block; an SM has registers for two such blocks */
+#define REDUCE_THREADS_MAX 512 /* threads of a block; an SM has registers for two such blocks */
 #define REDUCE_SOURCES_MAX 64
 
 /* The operations have the numbers of ncclRedOp_t. */

@@ -37,7 +37,7 @@ static size_t waiting_index(const struct ring *r)
         return (size_t)RING_FLAGS * RING_PARTS * (size_t)r->n * (size_t)r->n + (size_t)r->rank;
 }
 
-/* The word that says whether a rank was released is behind those. */
+/* The word that says whether a rank was released is behind the words of ring_waiting(). */
 static size_t released_index(const struct ring *r)
 {
         return (size_t)RING_FLAGS * RING_PARTS * (size_t)r->n * (size_t)r->n + (size_t)r->n;
@@ -91,7 +91,7 @@ bool ring_release(struct ring *r)
 {
         bool any = false;
 
-        /* This comes first: the others read it once a worthless result has come. */
+        /* Set this word first: other ranks read it after a worthless result has come. */
         if (r->flags)
                 __atomic_store_n(&r->flags[released_index(r)], 1, __ATOMIC_RELEASE);
         for (unsigned flag = 0; flag < RING_FLAGS && r->flags; flag++)
@@ -236,7 +236,8 @@ static CUresult open_all(struct ring *r, const int *fds)
 
 /* ---- making and freeing ---- */
 
-/* This is three quarters of what is left, so that the first communicator moves most at once. */
+/* Returns three quarters of the bytes that are left, so the first communicator can move most at
+ * once. */
 uint64_t ring_room(uint64_t card_bytes)
 {
         const uint64_t most = MIN(RING_MOST, card_bytes / RING_CARD_PART);

@@ -1,13 +1,13 @@
 /* ring.h: the memory that the ranks of a communicator share.
  *
- * Each rank has a ring, which it alone writes and all others read: on the card if all ranks use the
- * same card, else in host memory. And there are flags, 32-bit words in host memory: a rank's stream
- * sets a flag of another rank, which waits for it in its stream, clears it, and goes on. The CPU
- * reads flags to see whether a rank waits (ring_waits()).
+ * Each rank has a ring, which it alone writes and all others read. The rings are on the card if all
+ * ranks use the same card, else in host memory. The flags are 32-bit words in host memory. A rank's
+ * stream sets a flag of another rank, whose stream waits for the flag, clears it, and goes on. The
+ * CPU reads flags to see whether a rank waits (ring_waits()).
  *
- * At most RING_MOST bytes of rings of a process are exported, less on a small card. So the more
- * communicators a process has, the smaller the later ones' rings are. All functions need the
- * communicator's context to be current, except those marked "any thread". */
+ * A process exports at most RING_MOST bytes of rings, fewer on a small card. So the rings of later
+ * communicators are smaller. All functions need the communicator's context to be current, except
+ * those marked "any thread". */
 #pragma once
 
 #include <stdbool.h>
@@ -28,15 +28,15 @@ enum ring_flag {
         RING_FILLED, /* my ring holds what you are to read */
         RING_RESULT, /* my ring holds the result, and I have read yours */
         RING_READ,   /* I have read your ring */
-        RING_SENT,   /* as RING_FILLED, for one receiver */
-        RING_TAKEN,  /* as RING_READ, for one sender */
+        RING_SENT,   /* like RING_FILLED, but for one receiver */
+        RING_TAKEN,  /* like RING_READ, but for one sender */
         RING_FLAGS
 };
 
 struct ring {
         int rank, n;
         bool on_host;
-        uint64_t bytes; /* of each rank's ring */
+        uint64_t bytes; /* size of each rank's ring */
         CUdeviceptr of[MEET_RANKS_MAX];
         CUmemGenericAllocationHandle handles[MEET_RANKS_MAX];
         void *host; /* all rings, if they are in host memory */
@@ -56,7 +56,7 @@ uint64_t ring_half(uint64_t bytes);
  * for another reason (ret_error: CUDA's error here, or CUDA_SUCCESS). */
 int ring_make(struct meet *m, int rank, int n, uint64_t bytes, bool on_host, struct ring *ret,
               CUresult *ret_error);
-/* Nothing in flight may use the rings any more. */
+/* Call it when nothing in flight uses the rings any more. */
 void ring_free(struct ring *r);
 
 /* Returns the address of a flag for the GPU, from one rank to another. Any thread. */
@@ -64,7 +64,7 @@ CUdeviceptr ring_flag(const struct ring *r, enum ring_flag flag, unsigned part, 
 /* Returns the address of the word that says what this rank's stream waits for: ring_waiting_for(),
  * or 0. Any thread. */
 CUdeviceptr ring_waiting(const struct ring *r);
-/* from: a rank, or RING_ALL for all others. number: of the wait, to tell it from the next one. */
+/* from: a rank, or RING_ALL for all others. number: tells this wait from the next one. */
 #define RING_ALL 0xffu
 static inline uint32_t ring_waiting_for(enum ring_flag flag, unsigned part, unsigned from,
                                         uint16_t number)

@@ -108,7 +108,7 @@ static void contribute(struct run *run, CUdeviceptr to, CUdeviceptr from, uint64
                 run->error = reduce_scale(&run->c->op, from, to, count, run->stream);
 }
 
-/* As contribute(), for a piece of each rank's block. */
+/* Works like contribute(), for a piece of each rank's block. */
 static void contribute_blocks(struct run *run, CUdeviceptr to, uint64_t piece)
 {
         const uint64_t count = piece_count(run, piece), stride = run->c->count * run->size;
@@ -307,7 +307,7 @@ static void reduce_to_root(struct run *run)
                 wait_for_rest(run, RING_RESULT, root);
 }
 
-/* A communicator of one rank. */
+/* Runs a call of a communicator with one rank. */
 static void alone(struct run *run)
 {
         contribute(run, run->c->to, run->c->from, run->c->count);

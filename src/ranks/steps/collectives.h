@@ -32,7 +32,7 @@ struct steps_call {
 
 /* Does the part of the call that may wait for other work on the card. */
 CUresult steps_prepare(const struct steps_call *c);
-/* Takes any kind but STEPS_SEND and STEPS_RECEIVE. */
+/* Puts a call of any kind but STEPS_SEND and STEPS_RECEIVE into the stream. */
 CUresult steps_collective(const struct ring *r, const struct steps_call *c, CUstream stream);
 /* Runs all sends and receives of a group at the same time. Sends and receives between two ranks are
  * matched in their order. A send to this rank itself needs its receive in the same group:

@@ -8,6 +8,7 @@
  * done. */
 CUresult flags_set(const struct ring *r, enum ring_flag flag, unsigned part, unsigned to,
                    CUstream stream);
-/* Wait for a rank's flag, or for that of each other rank (RING_ALL), and clear it. */
+/* Wait for a rank's flag, or for the flags of all other ranks (RING_ALL), and clear what was
+ * awaited. */
 CUresult flags_wait(const struct ring *r, enum ring_flag flag, unsigned part, unsigned from,
                     CUstream stream);
