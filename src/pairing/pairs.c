@@ -180,8 +180,8 @@ double pairs_threshold(const struct pairs *p, const struct pairs_pair *pair, enu
 
 double pairs_worth(const struct pairs_pair *pair, enum way way, double sum)
 {
-        /* For a pair that fits, nobody has measured the model of turns: it counts only if nothing
-         * else can be. */
+        /* The model of turns was never checked against measured pairs that fit the card: it is a
+         * last resort for such pairs. */
         if (pair->fits && !pair->ways[way].by_model)
                 sum /= 1000;
         return way == WAY_SLICED ? sum * PAIRS_GAIN : sum;

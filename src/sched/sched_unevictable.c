@@ -80,7 +80,8 @@ static bool can_spare(const struct client *c, unsigned gpu)
 }
 
 /* Asks clients for spare unevictable bytes of this GPU if that could make enough room. Returns the
- * time by which they must have answered, because a late client is not asked again. 0: none. */
+ * last deadline for an answer; 0: nobody can help. A client is asked once, so its deadline does not
+ * move. */
 static uint64_t ask_for_spares(struct sched *s, unsigned gpu, uint64_t unevictable)
 {
         uint64_t until_ns = 0, most = 0;

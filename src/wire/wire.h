@@ -24,7 +24,7 @@
 bool wire_group_is_valid(const char *text);
 
 enum wire_direction { WIRE_UP, WIRE_DOWN, WIRE_ACROSS };
-/* What a message is about, and from when on it may come: see the table. */
+/* What a message is about, and how early it may come. wire_messages.def explains each scope. */
 enum wire_scope {
         WIRE_SCOPE_FIRST,
         WIRE_SCOPE_PROCESS,

@@ -160,7 +160,7 @@ def page(results):
         *pages.unfinished(results["parts"]),
         "`./dev gpu --only unchanged,preallocated` runs these parts (`tests/gpu/unchanged.py`). The figures are medians of"
         f" {CYCLES - 1} hand-offs each way (smallest and largest in brackets), with `SUBLET_UNCHANGED=auto` against `never`. The other"
-        f" process holds {RIVAL_GIB} GiB and has never written to them. So few hand-offs cannot show differences below"
+        f" process holds {RIVAL_GIB} GiB that it has never written to. {CYCLES - 1} hand-offs are too few to show differences below"
         f" {pages.SLOWER_PERCENT} %.", "",
         "Giving way lasts from the first extent that leaves until the other process can run. Coming back is measured in the same"
         " way. Contents are compared at the end.",

@@ -86,7 +86,7 @@ def test_each_bound_counts_of_the_new_job_and_of_the_one_that_runs(start, traine
     assert e.filter(pod("new", GOOD[0], qos=above), names)[0] == []
     # An annotation that is no bound is told, and the default counts.
     assert e.filter(pod("new", GOOD[0], qos="fast"), names)[0] == ["default", "percent"]
-    e.wait_for_line(r"pod research/new: sublet.dev/qos is no part such as 0.7 or 70%: 0.\d\d counts")
+    e.wait_for_line(r"pod research/new: cannot read sublet.dev/qos: the bound is 0.\d\d; write it as 0.7 or 70%")
 
 
 def test_a_third_job_finds_no_place_on_a_gpu(start):

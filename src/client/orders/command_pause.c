@@ -132,7 +132,8 @@ static void look_at_evicted(struct program *p, const json_t *status)
                 json_array_foreach (json_object_get(gpu, "clients"), k, client) {
                         if (json_integer_value(json_object_get(client, "pid")) != p->pid)
                                 continue;
-                        /* The daemon has dropped the order. It says whether a new one may help. */
+                        /* The program has work, so the daemon has dropped the order. Give it again:
+                         * the answer says whether that can help. */
                         if (has_work(client)) {
                                 p->again = true;
                                 return;

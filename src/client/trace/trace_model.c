@@ -22,7 +22,7 @@ struct cell {
         size_t measured;  /* the event with these bytes, plus one; 0: there is none */
 };
 
-/* A record, or the end of a row, in the order of time. */
+/* An element of the list sorted by time: a record, or the end of a row. */
 struct item {
         uint64_t time_ns;
         size_t index; /* index of the record; rows are numbered after all records */

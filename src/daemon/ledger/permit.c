@@ -9,7 +9,7 @@
 #include "daemon/ledger/entitlement.h"
 
 const char permit_share_text[] =
-        "its user's programs hold as much memory that cannot be moved as they may: end some, or "
+        "its user's programs have reached the limit on memory that cannot be moved: end some, or "
         "ask for a larger unevictable_per_user";
 
 bool permit_commit(struct client *c, unsigned gpu, uint64_t commit, bool only_asks,

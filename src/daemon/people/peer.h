@@ -45,8 +45,8 @@ ino_t peer_own_container(const struct peer *p);
 /* True for the same user. In different pods, one uid means different users; in different
  * containers, root does. All jobs of a person are the same user's. */
 bool peer_same_user(const struct peer *a, const struct peer *b);
-/* True if both share their limits: they are of one pod, whatever their uids are, or of one user, in
- * one job or in none. */
+/* True if both share their limits: both are in one pod, with any uids; or both are of one user, and
+ * either in the same job or both outside of jobs. */
 bool peer_same_account(const struct peer *a, const struct peer *b);
 /* True if `by` may see the settings of the programs of `of`, and give orders about them. A peer
  * that may give orders has this right over all programs. Any other peer has it over programs of its

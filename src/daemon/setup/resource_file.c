@@ -85,7 +85,7 @@ int resource_file_read(struct classes *c, FILE *file, const char *name,
 
                 line++;
                 if (line == 1 && (n != 1 || units_parse_count(words[0], &count) < 0))
-                        wrong = "the first line is the number of the lines that follow";
+                        wrong = "the first line must be the number of lines that follow";
                 if (line == 1 || n == 0)
                         continue;
                 if (n != 4)
@@ -100,7 +100,7 @@ int resource_file_read(struct classes *c, FILE *file, const char *name,
                 return kept ? -EIO : -ENOMEM;
         }
         if (!wrong && line == 0)
-                wrong = "the first line is the number of the lines that follow";
+                wrong = "the first line must be the number of lines that follow";
         if (!wrong && seen < count)
                 wrong = "there are fewer lines than the first line says";
         if (wrong)

@@ -228,8 +228,10 @@ static void complain(const struct answer_context *x, const struct request *q)
                 log_notice("pod %s: there is no job file %s.json, so nothing is predicted for it",
                            q->pod.name, text_copy(name, sizeof(name), q->pod.job));
         if (q->pod.bound_is_wrong)
-                log_notice("pod %s: sublet.dev/qos is no part such as 0.7 or 70%%: %.2f counts",
-                           q->pod.name, x->rules.bound);
+                log_notice(
+                        "pod %s: cannot read sublet.dev/qos: the bound is %.2f; write it as 0.7 or "
+                        "70%%",
+                        q->pod.name, x->rules.bound);
 }
 
 /* The next pod of the scheduler waits until this one is on its node. */

@@ -231,8 +231,9 @@ static void say_what_stays(const json_t *pod, struct patch *p)
                 patch_say(p, "the pod keeps spec.schedulerName \"kai-scheduler\": without that "
                              "scheduler in the cluster it is not placed");
         if (mps && strcmp(mps, "true") == 0)
-                patch_say(p,
-                          "sublet ignores the annotation mps: its programs do not run under MPS");
+                patch_say(p, "sublet ignores the annotation mps: the pod's programs share the GPU "
+                             "without "
+                             "MPS");
 }
 
 void words_read(const json_t *pod, struct container *containers, size_t n, struct words *ret,

@@ -214,6 +214,6 @@ void demo_print_table(const struct demo_row *rows, const struct demo_result *res
                 by_clients |= results[i].counted_by_clients;
         }
         (void)printf("\nmoved: between the card and host memory, both ways together%s.\n"
-                     "identical: bit for bit the results of one after the other.\n",
+                     "identical: bit for bit the results of the row \"one after the other\".\n",
                      by_clients ? ",\nas both programs had reported when last asked" : "");
 }

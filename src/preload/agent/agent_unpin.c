@@ -7,8 +7,7 @@
 #include "preload/agent/agent_state.h"
 #include "preload/move/swap.h"
 
-#define PATIENCE_NS (200 * NSEC_PER_MSEC) /* for work that may wait for what the gate holds back \
-                                           */
+#define PATIENCE_NS (200 * NSEC_PER_MSEC) /* for work that needs what the gate holds back */
 #define LATER_NS    (20 * NSEC_PER_MSEC)  /* if the program cannot be drained now */
 #define SPACING_NS  NSEC_PER_SEC          /* after a drain that failed; doubled each time */
 #define SPACING_MAX (32 * NSEC_PER_SEC)

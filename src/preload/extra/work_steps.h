@@ -33,8 +33,8 @@ struct steps {
 /* Forget everything: the program has begun something else. */
 void steps_reset(struct steps *s);
 
-/* This work is about to be submitted. True: a step is now known to begin with it; before, no step
- * was known, or steps were thought shorter. */
+/* Call it for each piece of work before it is submitted. True: the search has found that a step
+ * begins with this work; it is the first step found, or longer than the one known before. */
 bool steps_look(struct steps *s, uint64_t work);
 
 /* True if the work that begins a step has not come for so long that the program must be doing

@@ -7,5 +7,6 @@
 bool front_is_there(void);
 /* Returns what the program gets for this name. found: what it would get without that library. */
 void *front_replace(const char *symbol, void *found);
-/* If work in flight waits for another rank of the job, returns the number of this wait; else 0. */
+/* While work in flight waits for another rank, returns a number that the next wait does not have.
+ * Otherwise returns 0. */
 unsigned front_waits(void);

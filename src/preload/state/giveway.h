@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero: the process restores its memory, and nothing is measured yet. */
+/* Begins as all zero: memory is restored (out is false), and nothing is measured yet. */
 struct giveway {
         bool out, waits;
         unsigned times;    /* how often its memory was evicted and came back */
