@@ -19,6 +19,7 @@ SOURCES = (
     ("src/daemon src/kubernetes/webhook src/kubernetes/extender src/kubernetes/api src/base", r"options_fail\((?:&table|t),\s*"),
     ("src/daemon", r"snprintf\(error,\s*PLACE_ERROR_MAX,\s*"),
     ("src/daemon", r"answer_(?:error|later)\(\s*"),
+    ("src/daemon/orders", r"answer_program\(\s*s, order, (?:peer|by),\s*"),
     ("src/daemon/orders/control.c", r"(?:return|:) (?=\"[a-z])"),  # the reasons against an order
     ("src/daemon/orders/order_reload.c", r"snprintf\(\s*error, CONFIG_ERROR_MAX,\s*"),
     ("src/daemon/ledger/entitlement.c", r"snprintf\(text, sizeof\(text\),\s*"),  # texts of NOTICE
@@ -37,6 +38,7 @@ SOURCES = (
     ("src/client src/lab", r"cli_fail\(\s*(?:-1|CLI_(?:OK|FAILED|NO_\w+)),\s*"),
     ("src/lab/measure/half.c", r"go_without\(\s*h,\s*"),
     ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),
+    ("src/pairing", r"model_fail\(\s*error,\s*(?:-\w+,\s*)?"),
     ("src/pairing src/job", r"fail(?:_\w+)?\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
     ("src/ranks", r"(?:log_warning\(|comm_fail\(\s*nccl(?:InvalidUsage|SystemError|UnhandledCudaError|RemoteError),)\s*"),
     ("src/ranks/comm", r"(?:fail_for_good\(\s*c,\s*\w+,|snprintf\(\s*(?:ret|text), (?:COMM_WHY_MAX|sizeof\(text\)),)\s*"),
