@@ -268,7 +268,7 @@ def test_root_of_a_pod_is_held_by_the_limits_of_a_user(machine, tenants):
         p.finish()
     greedy = machine.program("greedy", "--how", "arrays", before=tenants.pod("a"), stdin=subprocess.PIPE)
     greedy.await_event("got")
-    assert "memory that cannot be moved as they may" in "".join(reasons(greedy)), greedy.report()
+    assert "reached the limit on memory that cannot be moved" in "".join(reasons(greedy)), greedy.report()
     greedy.finish()
 
 

@@ -292,7 +292,7 @@ def test_a_user_with_too_much_host_memory_is_told_so(machine, shared_daemon):
 def test_a_user_with_too_much_unevictable_memory_is_told_so(machine, shared_daemon):
     p = limited(machine, shared_daemon, "unevictable_per_user")("greedy", "--how", "arrays")
     p.await_event("got")
-    assert len(reasons(p)) == 1 and "memory that cannot be moved as they may" in reasons(p)[0], p.report()
+    assert len(reasons(p)) == 1 and "reached the limit on memory that cannot be moved" in reasons(p)[0], p.report()
     p.finish()
 
 
