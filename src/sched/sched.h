@@ -109,8 +109,8 @@ enum sched_throttle {
         SCHED_THROTTLE_SHORT, /* a tight limit: a client waits, or may come with more priority */
 };
 
-/* What a refused commit lacks: bytes of the card, bytes that foreign processes hold, or host memory
- * to evict to. */
+/* Why a commit was refused: the card is too small, foreign processes hold the bytes, or there is no
+ * host memory to evict to. */
 enum sched_lack { SCHED_LACKS_CARD, SCHED_LACKS_FOREIGN, SCHED_LACKS_HOST };
 
 struct sched_action {

@@ -260,8 +260,8 @@ ncclResult_t comm_error(struct comm *c)
         else if (is_left(c))
                 fail_for_good(
                         c, ncclRemoteError,
-                        "rank %d of %d: another rank has destroyed its communicator, and took "
-                        "part in fewer operations",
+                        "rank %d of %d: another rank has destroyed its communicator before this "
+                        "rank's last operation",
                         c->rank, c->n);
         error = atomic_load(&c->error);
         if (error != ncclSuccess && error != ncclInProgress)
