@@ -17,8 +17,7 @@ bool heap_narrow(const struct heap *h, CUdeviceptr address, struct stretch *s)
                 return false;
         if (at < h->count) {
                 const struct block *b = h->blocks[at];
-                const bool inside =
-                        address - b->address < b->bytes; /* memory that is the driver's own */
+                const bool inside = address - b->address < b->bytes; /* the driver's own memory */
 
                 s->from = MAX(s->from, inside ? b->address : b->address + b->bytes);
                 s->to = inside ? MIN(s->to, b->address + b->bytes) : s->to;
