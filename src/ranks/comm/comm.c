@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
+#include "ranks/order/order.h"
 #include "ranks/real/real_nccl.h"
 #include "ranks/real/real_functions.h"
 
@@ -321,14 +322,14 @@ static CUresult follow_last(struct comm *c, CUstream stream, bool *ret_captured)
         *ret_captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
         if (e != CUDA_SUCCESS || *ret_captured || !c->used)
                 return e;
-        return real_cuda()->cuStreamWaitEvent(stream, c->last, 0);
+        return order_wait(stream, c->last);
 }
 
 static CUresult follow(struct comm *c, CUstream leader, CUstream follower)
 {
-        CUresult e = real_cuda()->cuEventRecord(c->side, leader);
+        CUresult e = order_record(c->side, leader);
 
-        return e == CUDA_SUCCESS ? real_cuda()->cuStreamWaitEvent(follower, c->side, 0) : e;
+        return e == CUDA_SUCCESS ? order_wait(follower, c->side) : e;
 }
 
 /* Has streams[0] follow the others, or the others follow it. */
@@ -360,7 +361,7 @@ static CUresult put_in_streams(struct comm *c, const struct steps_call *calls, u
  */
 static CUresult end_operation(struct comm *c, CUresult e, CUstream stream)
 {
-        const CUresult recorded = real_cuda()->cuEventRecord(c->last, stream);
+        const CUresult recorded = order_record(c->last, stream);
 
         c->used = true;
         if (e == CUDA_SUCCESS)
@@ -490,9 +491,9 @@ static bool has_ended(struct comm *c)
 void comm_free_events(struct comm *c)
 {
         if (c->last)
-                (void)real_cuda()->cuEventDestroy_v2(c->last);
+                (void)order_destroy_event(c->last);
         if (c->side)
-                (void)real_cuda()->cuEventDestroy_v2(c->side);
+                (void)order_destroy_event(c->side);
         c->last = c->side = NULL;
 }
 
@@ -548,7 +549,7 @@ static bool free_resources(struct comm *c)
                 }
                 comm_free_events(c);
                 if (c->aside)
-                        (void)real_cuda()->cuStreamDestroy_v2(c->aside);
+                        (void)order_destroy_stream(c->aside);
         }
         comm_leave(pushed);
         return ended;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
+#include "ranks/order/order.h"
 #include "ranks/real/real_nccl.h"
 #include "ranks/real/real_functions.h"
 
@@ -251,8 +252,10 @@ static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
                          c->rank, c->n, (unsigned long long)(bytes >> 20),
                          on_host ? "of host memory" : "of it");
         }
-        if (r == 0)
+        if (r == 0) {
+                order_begin();
                 return ncclSuccess;
+        }
         if (r != -EIO && r != -ENOMEM)
                 return comm_meeting_failed(c, r);
         if (e != CUDA_SUCCESS)

@@ -8,6 +8,7 @@
 #include "ranks/devices/cards.h"
 #include "ranks/devices/devices.h"
 #include "ranks/entry/nccl.h"
+#include "ranks/order/order.h"
 #include "ranks/real/real_functions.h"
 #include "ranks/ring/ring.h"
 
@@ -23,10 +24,12 @@ __attribute__((constructor)) static void front_loaded(void)
 
 static void *replace(const char *symbol, void *found)
 {
-        void *own = NULL;
+        void *own = order_replace(symbol);
 
         if (!found || real_is_looking() || !cards_ranks())
                 return found;
+        if (own)
+                return own;
         if (strncmp(symbol, "cuda", 4) == 0)
                 own = devices_replace_runtime(symbol);
         else if (strncmp(symbol, "cu", 2) == 0)

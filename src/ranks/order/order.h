@@ -1,0 +1,21 @@
+/* order.h: lets one stream wait for another one without holding the card.
+ *
+ * A program's stream that waits for an event keeps its process on the GPU until the end of its time
+ * slice, although nothing runs. A stream that waits for a value in memory gives the rest of the
+ * slice away. So each event gets a value, which the stream writes behind the event, and a stream
+ * that is to wait for the event first waits for this value. The wait for the event itself stays, so
+ * a missing value costs time, never order.
+ * Source: docs/measurements/slices.md. Any thread. */
+#pragma once
+
+#include "cuda/cuda_abi.h"
+
+/* Begins to give values to events: this process shares the card with other ranks. */
+void order_begin(void);
+/* Work like cuEventRecord(), cuStreamWaitEvent(), cuEventDestroy() and cuStreamDestroy(). */
+CUresult order_record(CUevent event, CUstream stream);
+CUresult order_wait(CUstream stream, CUevent event);
+CUresult order_destroy_event(CUevent event);
+CUresult order_destroy_stream(CUstream stream);
+/* Returns what the program gets for a function of the driver; NULL: that function itself. */
+void *order_replace(const char *symbol);
