@@ -22,6 +22,7 @@ struct object {
         unsigned device;
         struct channel *channel;
         bool scheduled, goes;
+        uint64_t slice_us; /* of a group; the simulated hardware has no slices */
 };
 
 /* As in NVIDIA's RM, this lock is held while work on disabled channels comes to a stop, so no
@@ -151,7 +152,8 @@ static enum rm_status alloc(struct rm_alloc_head *a)
                                    .handle = a->object,
                                    .parent = a->parent,
                                    .class = a->class,
-                                   .device = device});
+                                   .device = device,
+                                   .slice_us = 2048});
 }
 
 static void mark_below(const struct object *of)
@@ -286,6 +288,8 @@ static enum rm_status control(struct rm_control_call *c, unsigned most)
                 {CONTROL_PREEMPTION_MODES, CLASS_SUBDEVICE, sizeof(struct rm_preemption_params)},
                 {CONTROL_CHANNEL_STATE, CLASS_DIAGNOSTICS, sizeof(struct rm_state_params)},
                 {CONTROL_SCHEDULE_GROUP, CLASS_GROUP, 0},
+                {CONTROL_SET_SLICE, CLASS_GROUP, sizeof(o->slice_us)},
+                {CONTROL_GET_SLICE, CLASS_GROUP, sizeof(o->slice_us)},
                 {CONTROL_SCHEDULE_CHANNEL, CLASS_CHANNEL, 0},
         };
         size_t bytes = 0, i = 0;
@@ -307,6 +311,12 @@ static enum rm_status control(struct rm_control_call *c, unsigned most)
                 return preemption_modes(o, params);
         case CONTROL_CHANNEL_STATE:
                 return channel_state(params);
+        case CONTROL_SET_SLICE:
+                memcpy(&o->slice_us, params, sizeof(o->slice_us));
+                return RM_OK;
+        case CONTROL_GET_SLICE:
+                memcpy(params, &o->slice_us, sizeof(o->slice_us));
+                return RM_OK;
         default:
                 return schedule(o, params);
         }

@@ -43,6 +43,8 @@ enum {
         CONTROL_PREEMPTION_MODES = 0x20801235, /* a control of a subdevice */
         CONTROL_CHANNEL_STATE = 0x208f0403,    /* a control of a CLASS_DIAGNOSTICS object */
         CONTROL_SCHEDULE_GROUP = (int)0xa06c0101,
+        CONTROL_SET_SLICE = (int)0xa06c0103, /* controls of a group */
+        CONTROL_GET_SLICE = (int)0xa06c0104,
         CONTROL_SCHEDULE_CHANNEL = (int)0xa06f0103,
 };
 

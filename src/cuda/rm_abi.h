@@ -120,6 +120,14 @@ enum rm_status {
         RM_TIMEOUT = 0x65,
 };
 
+/* Control calls for a group: set and get how long the hardware runs it before another one. */
+#define RM_SET_SLICE 0xa06c0103u
+#define RM_GET_SLICE 0xa06c0104u
+
+struct rm_slice {
+        uint64_t usec;
+};
+
 /* A control call for a subdevice: takes channels of the calling client off the hardware, or lets
  * them run again. When the call has returned, disabled channels do not run. */
 #define RM_DISABLE_CHANNELS     0x2080110bu

@@ -116,6 +116,13 @@ static bool emit_client(struct sched *s, struct client *c, struct sched_actions 
                         c->throttle_sent = c->throttle;
                         o->throttle = c->throttle;
                 }
+                if (c->slice_ns != c->slice_sent_ns) {
+                        o = next(s, out, c, SCHED_DO_SLICE, 0);
+                        if (!o)
+                                return false;
+                        c->slice_sent_ns = c->slice_ns;
+                        o->slice_ns = c->slice_ns;
+                }
         }
         if (c->send_overdue) {
                 o = next(s, out, c, SCHED_DO_OVERDUE, 0);

@@ -5,8 +5,9 @@
  * totals of a GPU change nowhere else), holder.c the leases, sched_unevictable.c the answers to
  * requests for unevictable bytes, fair.c the division of time, habits.c what is known of each
  * holder, turns.c the length and order of turns, victims.c the queue and the victims,
- * ordered_evictions.c evictions by order, late.c the overdue clients, settle.c the consequences of
- * an event, look.c what each client does now, sched.c the events, actions.c the messages. */
+ * ordered_evictions.c evictions by order, late.c the overdue clients, slices.c the GPU's time
+ * slices, settle.c the consequences of an event, look.c what each client does now, sched.c the
+ * events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -243,10 +244,20 @@ struct client {
         /* Messages that are to be sent to the client. */
         bool dirty, send_grant, send_revoke, send_overdue;
         enum sched_throttle throttle, throttle_sent;
+        uint64_t slice_ns, slice_sent_ns; /* slices.c */
         uint64_t revoke_patience_ns;
 
         struct account *accounts[SCHED_GPUS_MAX]; /* &sched.nothing for an unused GPU */
 };
+
+/* slices.c: a job, or a holder without a job, that has leases of a GPU. */
+struct side {
+        uint64_t job;
+        const struct holder *only; /* NULL: a job */
+        unsigned clients;          /* how many have a lease */
+        bool works;                /* a client is not idle */
+};
+#define SLICE_SIDES 16U
 
 struct gpu {
         bool present;
@@ -287,7 +298,11 @@ struct gpu {
         bool oversubscribed;       /* not all allocated memory fits, or did not a moment ago */
         /* When `contested` and `oversubscribed` end; 0: the condition still holds. */
         uint64_t contested_until_ns, oversubscribed_until_ns;
-        int top_priority; /* highest priority of the clients attached to this GPU */
+        int top_priority;               /* highest priority of the clients attached to this GPU */
+        struct side sides[SLICE_SIDES]; /* slices.c */
+        unsigned n_sides, side_most;    /* side_most: the most clients of a side */
+        bool divided;                   /* two sides work, or did a moment ago */
+        uint64_t divided_until_ns;      /* as contested_until_ns */
 
         struct recent gib_ns;      /* times to move a GiB */
         uint64_t gib_guess_ns;     /* time to move a GiB, while none is measured */
@@ -809,6 +824,12 @@ void late_set_deadlines(struct sched *s, struct client *c);
 /* Notes that c has read the LIMIT with that sequence number. */
 void late_answer(struct client *c, struct account *a, uint32_t sequence);
 
+/* ---- slices.c ---- */
+/* Counts the sides of a GPU, after leases have changed. */
+void slices_survey(struct sched *s, unsigned gpu);
+/* Returns the time slice of c; 0: the driver's own. */
+uint64_t slices_of(struct sched *s, const struct client *c);
+
 /* ---- settle.c ---- */
 void settle(struct sched *s);
 /* Clears one of c's requests for unevictable or exported bytes. Without another such request c
@@ -817,6 +838,9 @@ void unevictable_done(struct client *c, bool *wanted);
 void unevictable_serve(struct sched *s, struct client *c);
 /* Takes back the unallocated part of commits above cap. */
 void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap);
+/* Keeps *held true for a moment after is_so has become false, because the condition comes and goes
+ * with every allocation. *until_ns: when that moment ends; 0: is_so still holds. */
+void settle_hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns);
 /* True if there would be room for h after every client that can be asked had given way.
  * without_foreign: as if there were no foreign processes. */
 bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign);

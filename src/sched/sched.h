@@ -99,6 +99,7 @@ enum sched_action_type {
         SCHED_DO_EXPORTED,  /* send EXPORTED(exported) */
         SCHED_DO_SPARE,     /* send SPARE */
         SCHED_DO_CONTESTED, /* send CONTESTED, with the value that stands for the throttle */
+        SCHED_DO_SLICE,     /* send SLICE(slice_ns) */
         SCHED_DO_OVERDUE,   /* log that the client is overdue, and kill it if so configured */
 };
 
@@ -133,6 +134,7 @@ struct sched_action {
                 } refuse;
                 uint64_t exported;
                 enum sched_throttle throttle;
+                uint64_t slice_ns; /* 0: the driver's own */
         };
 };
 

@@ -4,9 +4,7 @@
 
 /* ---- the state before anything is given ---- */
 
-/* Keeps *held true for a moment after is_so has become false, because the condition comes and goes
- * with every allocation. */
-static void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
+void settle_hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
 {
         if (is_so) {
                 *held = true;
@@ -66,8 +64,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 g->top_priority = MAX(g->top_priority, h->priority);
                 g->exclusive |= wants_alone(s, h);
         }
-        hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
-             &g->oversubscribed_until_ns);
+        settle_hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
+                    &g->oversubscribed_until_ns);
         if (g->exclusive && !was_exclusive)
                 FOR_EACH_HOLDER_ON (s, gpu, h)
                         turns_shorten(s, h);
@@ -531,7 +529,8 @@ static void set_contested(struct sched *s)
         FOR_EACH_TOUCHED_GPU (s, gpu) {
                 struct gpu *g = &s->gpu[gpu];
 
-                hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
+                settle_hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
+                slices_survey(s, gpu);
         }
 }
 
@@ -630,6 +629,7 @@ static void finish(struct sched *s)
 
         FOR_EACH_TOUCHED_CLIENT (s, c) {
                 enum sched_throttle throttle;
+                uint64_t slice_ns;
                 unsigned gpu;
 
                 if (!c->holder->awaited)
@@ -639,8 +639,10 @@ static void finish(struct sched *s)
                                 top_up(s, c, gpu);
                 }
                 throttle = throttle_of(s, c);
-                if (throttle != c->throttle) {
+                slice_ns = slices_of(s, c);
+                if (throttle != c->throttle || slice_ns != c->slice_ns) {
                         c->throttle = throttle;
+                        c->slice_ns = slice_ns;
                         if (!c->lost)
                                 actions_mark(s, c);
                 }

@@ -172,3 +172,12 @@ WEAK int rm_thaw(void)
         rm_thaws++;
         return 0;
 }
+
+WEAK void rm_slice(uint64_t usec)
+{
+}
+
+WEAK unsigned rm_groups_made(void)
+{
+        return 0;
+}

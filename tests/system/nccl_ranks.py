@@ -4,6 +4,7 @@ each rank found what it expects."""
 import ctypes
 import multiprocessing
 import os
+import random
 import sys
 import threading
 import time
@@ -337,6 +338,42 @@ def a_rank_that_exits_amid_its_work_is_an_error(r):
         ctypes.CDLL(None).exit(0)
     r.await_remote_error(comm)
     r.call("ncclCommAbort", comm)
+
+
+def events_order_streams_that_come_and_go(r):
+    """Each stream sets a word, and another one that waits for its event takes the word. Meanwhile streams wait for other ranks,
+    and streams and events are destroyed, so that their handles are used again."""
+    comm, rounds, chosen = r.new_comm(), 300, random.Random(r.rank)
+    words, streams, events = c_uint64(), [r.new_stream() for _ in range(5)], {}
+    r.cuda("cuMemAlloc_v2", byref(words), c_size_t(4 * (rounds + 1)))
+    for i in range(rounds):
+        a, b = chosen.sample(range(len(streams)), 2)
+        if i % 10 == 0:
+            r.all_reduce(comm, streams[i // 10 % len(streams)])
+        if a not in events:
+            events[a] = c_void_p()
+            r.cuda("cuEventCreate", byref(events[a]), 2)
+        r.cuda("cuMemsetD32Async", words, i + 1, c_size_t(1), streams[a])
+        r.cuda("cuEventRecord", events[a], streams[a])
+        r.cuda("cuStreamWaitEvent", streams[b], events[a], 0)
+        r.cuda("cuMemcpyDtoDAsync_v2", c_uint64(words.value + 4 * (i + 1)), words, c_size_t(4), streams[b])
+        event = c_void_p()
+        r.cuda("cuEventCreate", byref(event), 2)
+        r.cuda("cuEventRecord", event, streams[b])
+        if i % 7 == 0:
+            r.cuda("cuStreamDestroy_v2", streams[a])
+            streams[a] = r.new_stream()
+        for stream in streams:
+            r.cuda("cuStreamWaitEvent", stream, event, 0)
+        r.cuda("cuEventDestroy_v2", event)
+        if i % 5 == 0:
+            r.cuda("cuEventDestroy_v2", events.pop(a))
+    for stream in streams:
+        assert r.has_ended(stream, seconds=30)
+    out = (ctypes.c_uint32 * (rounds + 1))()
+    r.cuda("cuMemcpyDtoH_v2", out, words, c_size_t(4 * (rounds + 1)))
+    assert list(out)[1:] == list(range(1, rounds + 1))
+    r.call("ncclCommDestroy", comm)
 
 
 def a_communicator_of_the_real_nccl_need_not_block(r):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from test_group import rank_of
 from world import BUILD, MIB, NO_PYTHON
 
 pytestmark = pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
@@ -31,9 +32,16 @@ def ranks(world, scenario, n, **env):
     ("a_rank_that_exits_is_an_error_only_for_later_operations", 2), ("a_rank_that_exits_amid_its_work_is_an_error", 3),
     ("abort_is_an_error_for_others", 3), ("abort_without_work_is_no_error", 2), ("abort_ends_a_graph", 2),
     ("abort_ends_a_split", 3), ("abort_ends_a_shrink", 3), ("shrink_ends_what_waits", 3),
-    ("splits_and_shrinks_follow_one_another", 3), ("an_operation_that_is_half_submitted_is_the_last_one", 3)])
+    ("splits_and_shrinks_follow_one_another", 3), ("an_operation_that_is_half_submitted_is_the_last_one", 3),
+    ("events_order_streams_that_come_and_go", 3)])
 def test_ranks_of_one_card(card, scenario, n):
     ranks(card, scenario, n, MALLOC_PERTURB_="165").ok()
+
+
+def test_the_gpu_runs_each_rank_for_longer_while_no_other_program_works(card):
+    p = ranks(card, "events_order_streams_that_come_and_go", 2, SUBLET_LOG="debug", **rank_of("torchrun", 2, 0))
+    p.ok()
+    assert p.err().count("time slice: 10000 us") == 2, p.report()
 
 
 def test_ranks_with_cards_of_their_own(make_world):

@@ -35,6 +35,7 @@ _Atomic(real_ioctl_fn *) real_ioctl;
 static struct object {
         uint32_t client, object, parent, class;
         bool off, stands, told;
+        uint64_t slice_us; /* of a group */
         unsigned half; /* controls that failed and that no thaw undid */
 } objects[OBJECTS];
 static unsigned object_count;
@@ -115,7 +116,8 @@ static void answer_alloc(void *p, unsigned size)
                 objects[object_count++] = (struct object){.client = client,
                                                           .object = word(p, 8),
                                                           .parent = word(p, 4),
-                                                          .class = class};
+                                                          .class = class,
+                                                          .slice_us = RM_OWN_SLICE_US};
         }
         (void)pthread_mutex_unlock(&mutex);
         put_word(p, size == family->long_size ? family->long_status : family->short_status, status);
@@ -178,12 +180,32 @@ static uint32_t disable_channels(const struct rm_call *c, const char *params)
         return status;
 }
 
+static void answer_slice(void *p, bool set)
+{
+        struct object *o;
+        uint64_t *at = pointer(p, 16);
+
+        assert_int_equal(word(p, 24), sizeof(*at));
+        (void)pthread_mutex_lock(&mutex);
+        o = find(word(p, 0), word(p, 4));
+        put_word(p, 28, o && o->class == 0xa06c ? 0 : 0x57);
+        if (o && set)
+                o->slice_us = *at;
+        else if (o)
+                *at = o->slice_us;
+        (void)pthread_mutex_unlock(&mutex);
+}
+
 static void answer_control(int fd, void *p, unsigned size)
 {
         const char *params = pointer(p, 16);
         struct rm_call c = {.fd = fd, .client = word(p, 0), .subdevice = word(p, 4)};
 
         assert_int_equal(size, 32);
+        if (word(p, 8) == 0xa06c0103 || word(p, 8) == 0xa06c0104) {
+                answer_slice(p, word(p, 8) == 0xa06c0103);
+                return;
+        }
         if (word(p, 8) != 0x2080110b) {
                 put_word(p, 28, 0);
                 return;
@@ -314,6 +336,18 @@ void made_group(int fd, uint32_t client, uint32_t group, uint32_t engine, uint32
         assert_int_equal(made(fd, client, DEVICE, group, 0xa06c, engine), 0);
         for (uint32_t i = 0; i < channels; i++)
                 assert_int_equal(made(fd, client, group, group + 1 + i, CHANNEL, 0), 0);
+}
+
+uint64_t rm_slice_of(uint32_t client, uint32_t group)
+{
+        const struct object *o;
+        uint64_t r;
+
+        (void)pthread_mutex_lock(&mutex);
+        o = find(client, group);
+        r = o ? o->slice_us : 0;
+        (void)pthread_mutex_unlock(&mutex);
+        return r;
 }
 
 int freed(int fd, uint32_t client, uint32_t object)

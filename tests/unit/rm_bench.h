@@ -65,6 +65,10 @@ int freed(int fd, uint32_t client, uint32_t object);
 /* libcuda disables or enables a channel itself, through the door. */
 int libcuda_controls(int fd, uint32_t client, uint32_t channel, bool disable);
 
+/* What each group's time slice is at first. */
+#define RM_OWN_SLICE_US 2048
+/* Returns a group's time slice. */
+uint64_t rm_slice_of(uint32_t client, uint32_t group);
 /* True if the object exists in RM. */
 bool rm_has(uint32_t client, uint32_t object);
 bool rm_stands(uint32_t client, uint32_t channel); /* the channel is off the GPU */

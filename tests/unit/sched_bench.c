@@ -73,6 +73,10 @@ static void note(struct bench *b, const struct sched_action *a)
                 assert_int_not_equal(t->throttle, a->throttle);
                 t->throttle = a->throttle;
                 break;
+        case SCHED_DO_SLICE:
+                assert_int_not_equal(t->slice_ns, a->slice_ns);
+                t->slice_ns = a->slice_ns;
+                break;
         case SCHED_DO_SPARE:
                 t->spare_asked = true;
                 break;

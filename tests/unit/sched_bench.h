@@ -25,6 +25,7 @@ struct tenant {
         bool revoked, overdue;
         bool spare_asked; /* the client has received SPARE */
         enum sched_throttle throttle;
+        uint64_t slice_ns;
         bool waits; /* the client gave way because its work waits for others */
         bool stays; /* the client reports that none of its memory can be evicted */
         uint64_t patience_ns;

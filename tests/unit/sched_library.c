@@ -69,8 +69,8 @@ void trace(struct world *w, const struct process *p, const char *what, const str
 {
         static const char *const names[] = {"USAGE", "REQUEST", "IDLE",   "DRAINED", "DRAIN_FAILED",
                                             "SHORT", "ATTACH",  "EXPORT", "GARBAGE", "ACTION"};
-        static const char *const actions[] = {"LIMIT",    "GRANT", "REVOKE",    "REFUSE",
-                                              "EXPORTED", "SPARE", "CONTESTED", "OVERDUE"};
+        static const char *const actions[] = {"LIMIT", "GRANT",     "REVOKE", "REFUSE", "EXPORTED",
+                                              "SPARE", "CONTESTED", "SLICE",  "OVERDUE"};
 
         if (!w->traced)
                 return;
@@ -498,6 +498,7 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
                 on_spare(w, p, a->gpu);
                 break;
         case SCHED_DO_CONTESTED:
+        case SCHED_DO_SLICE:
         case SCHED_DO_OVERDUE:
                 break;
         }

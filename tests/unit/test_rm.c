@@ -54,6 +54,25 @@ static void all_channels_of_the_program_freeze_and_thaw(void **state)
         assert_int_equal(rm_bench.count, 2);
 }
 
+static void a_slice_is_for_the_groups_of_the_program_that_compute(void **state)
+{
+        const unsigned before = rm_groups_made();
+
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, COPIES, 2);
+        made_group(5, CLIENT, GROUP + 0x100, 1, 2);
+        rm_make_for(CHANNELS_MOVER);
+        made_group(5, CLIENT, GROUP + 0x200, 1, 2);
+        rm_make_for(CHANNELS_PROGRAM);
+        assert_int_equal(rm_groups_made(), before + 2);
+        rm_slice(10000);
+        assert_int_equal(rm_slice_of(CLIENT, GROUP), RM_OWN_SLICE_US);
+        assert_int_equal(rm_slice_of(CLIENT, GROUP + 0x100), 10000);
+        assert_int_equal(rm_slice_of(CLIENT, GROUP + 0x200), RM_OWN_SLICE_US);
+        rm_slice(0);
+        assert_int_equal(rm_slice_of(CLIENT, GROUP + 0x100), RM_OWN_SLICE_US);
+}
+
 static void freezing_twice_is_freezing_once(void **state)
 {
         made_client(5, CLIENT);
@@ -444,6 +463,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 RM_TEST(a_process_without_channels_freezes_at_once),
                 RM_TEST(all_channels_of_the_program_freeze_and_thaw),
+                RM_TEST(a_slice_is_for_the_groups_of_the_program_that_compute),
                 RM_TEST(freezing_twice_is_freezing_once),
                 RM_TEST(freed_channels_are_not_named_to_rm),
                 RM_TEST(channels_whose_free_failed_stay_in_the_ledger),

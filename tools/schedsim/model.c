@@ -573,6 +573,7 @@ static void perform(struct model *m, const struct sched_action *a)
                 leave(m, p);
                 break;
         case SCHED_DO_CONTESTED:
+        case SCHED_DO_SLICE:
         case SCHED_DO_OVERDUE:
         case SCHED_DO_EXPORTED:
         case SCHED_DO_SPARE:

@@ -155,6 +155,14 @@ static void do_contested(struct server *s, struct client *c, const struct sched_
         client_send(c, &m);
 }
 
+static void do_slice(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {.header = {WIRE_SLICE, WIRE_NO_GPU, 0},
+                                 .SLICE.slice_ns = a->slice_ns};
+
+        client_send(c, &m);
+}
+
 static void do_overdue(struct server *s, struct client *c, const struct sched_action *a)
 {
         int r;
@@ -176,6 +184,7 @@ static const struct performer {
         [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
         [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
         [SCHED_DO_EXPORTED] = {do_exported, true},    [SCHED_DO_SPARE] = {do_spare, true},
+        [SCHED_DO_SLICE] = {do_slice, false},
 };
 
 /* Carries out the actions. Sending may mark a client as dropped; the sweep tells the scheduler

@@ -563,6 +563,7 @@ static uint64_t finish_round(struct round *r) UNLOCKS(core_lock)
                 r->progress = SWAP_MORE;
         }
         agent_begin_to_run();
+        agent_look_at_slice(clock_now_ns());
         wait_step(clock_now_ns());
         idle_step(clock_now_ns());
         notice_ns = agent_notice(clock_now_ns());

@@ -1,6 +1,7 @@
 /* agent_state.h: shared by agent.c (the thread, the course of a drain, idleness), agent_talk.c (the
- * conversation with the daemon), agent_hello.c, agent_holder.c, agent_freeze.c, agent_self.c, and
- * parts that begin drains of their own (part.h). core_lock is held in all functions. */
+ * conversation with the daemon), agent_hello.c, agent_holder.c, agent_freeze.c, agent_self.c,
+ * agent_slice.c, and parts that begin drains of their own (part.h). core_lock is held in all
+ * functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -94,6 +95,11 @@ bool agent_refused(int error) REQUIRES(core_lock);
  * daemon if it had one, or if require_daemon() is true. Otherwise it has a memory cap, which only a
  * daemon keeps: the calls that make contexts fail. */
 void agent_refuse_alone(const char *why) REQUIRES(core_lock);
+
+/* Functions of agent_slice.c. */
+/* ns: how long the GPU is to run the program before another one; 0: as long as the driver says. */
+void agent_set_slice(uint64_t ns) REQUIRES(core_lock);
+void agent_look_at_slice(uint64_t now) REQUIRES(core_lock);
 
 /* Functions of agent_hello.c. */
 void agent_hello(void);

@@ -224,6 +224,7 @@ static void agent_down(const char *why) REQUIRES(core_lock)
                 p->daemon_lost();
         }
         lent_parted();
+        agent_set_slice(0);
         if (daemon_line.link == LINK_UP || daemon_line.link == LINK_LOST)
                 log_debug("lost the daemon in %s: %s", agent.where, why);
         if (daemon_line.fd >= 0)
@@ -537,6 +538,11 @@ HANDLER(on_contested)
         agent_throttle();
 }
 
+HANDLER(on_slice)
+{
+        agent_set_slice(m->SLICE.slice_ns);
+}
+
 HANDLER(on_notice)
 {
         log_warning("%s", m->NOTICE.text);
@@ -594,6 +600,7 @@ static void (*const handlers[])(const struct wire_message *m, struct gpu *g,
         [WIRE_FILLED] = on_filled,         [WIRE_PAUSE] = on_pause,
         [WIRE_EXPORTED] = on_exported,     [WIRE_NAMED] = on_named,
         [WIRE_PEERED] = on_peered,         [WIRE_HOLDER] = agent_on_holder,
+        [WIRE_SLICE] = on_slice,
 };
 
 static void agent_handle(const struct wire_message *m, struct passed *came) REQUIRES(core_lock)

@@ -153,12 +153,27 @@ static const struct channels_object *subdevice_of(const struct channels *t,
         return o->subdevice ? &t->objects[o->subdevice - 1] : NULL;
 }
 
+static bool is_computing(const struct channels_object *group)
+{
+        return group->class == RM_CLASS_GROUP && group->engine >= RM_ENGINE_GRAPHICS &&
+               group->engine <= RM_ENGINE_GRAPHICS_LAST;
+}
+
 static bool computes(const struct channels *t, const struct channels_object *channel)
 {
-        const struct channels_object *group = channel->up ? &t->objects[channel->up - 1] : NULL;
+        return channel->up && is_computing(&t->objects[channel->up - 1]);
+}
 
-        return group && group->class == RM_CLASS_GROUP && group->engine >= RM_ENGINE_GRAPHICS &&
-               group->engine <= RM_ENGINE_GRAPHICS_LAST;
+const struct channels_object *channels_next_group(const struct channels *t,
+                                                  enum channels_owner owner, uint32_t *at)
+{
+        while (*at < t->top) {
+                const struct channels_object *o = &t->objects[(*at)++];
+
+                if (o->used && o->owner == owner && is_computing(o))
+                        return o;
+        }
+        return NULL;
 }
 
 /* Adds a channel to a call for its subdevice. False: the subdevice is not known, or there are too

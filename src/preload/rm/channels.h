@@ -70,5 +70,9 @@ bool channels_calls(const struct channels *t, enum channels_owner owner,
  * the ledger. */
 bool channels_call_of(const struct channels *t, uint32_t client, uint32_t object,
                       enum channels_owner owner, struct channels_call *ret);
+/* Returns the next group of the owner that computes, from *at on, and moves *at behind it; NULL:
+ * there is no other. Begin with *at = 0. */
+const struct channels_object *channels_next_group(const struct channels *t,
+                                                  enum channels_owner owner, uint32_t *at);
 bool channels_class(uint32_t class);
 bool channels_client(uint32_t class);

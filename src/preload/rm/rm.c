@@ -32,6 +32,7 @@
 static struct lock ledger_lock;
 static struct channels ledger;
 static struct channels_call calls[CALLS_MAX];
+static unsigned groups_made;
 static bool frozen; /* channels that the program makes while frozen are disabled at once */
 static const struct rm_layout *layout;
 static char driver[32];
@@ -52,23 +53,27 @@ void rm_make_for(enum channels_owner owner)
 
 /* ---- RM's control ---- */
 
-static uint32_t control(const struct channels_call *c, bool disable)
+static uint32_t control(int fd, struct rm_control k)
+{
+        k.status = RM_NOT_SUPPORTED;
+        if (rm_forward(fd, _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CONTROL, struct rm_control), &k) < 0)
+                return STATUS_BAD | (uint32_t)errno;
+        return k.status;
+}
+
+static uint32_t switch_channels(const struct channels_call *c, bool disable)
 {
         struct rm_disable_channels d = {.disable = disable, .count = c->count};
-        struct rm_control k = {.client = c->client,
-                               .object = c->subdevice,
-                               .command = RM_DISABLE_CHANNELS,
-                               .params = (uint64_t)(uintptr_t)&d,
-                               .params_size = sizeof(d),
-                               .status = RM_NOT_SUPPORTED};
 
         for (uint32_t i = 0; i < c->count; i++) {
                 d.clients[i] = c->client;
                 d.channels[i] = c->channels[i];
         }
-        if (rm_forward(c->fd, _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CONTROL, struct rm_control), &k) < 0)
-                return STATUS_BAD | (uint32_t)errno;
-        return k.status;
+        return control(c->fd, (struct rm_control){.client = c->client,
+                                                  .object = c->subdevice,
+                                                  .command = RM_DISABLE_CHANNELS,
+                                                  .params = (uint64_t)(uintptr_t)&d,
+                                                  .params_size = sizeof(d)});
 }
 
 static int error_of(uint32_t status)
@@ -106,7 +111,7 @@ static void thaw_what_is_left(const struct channels_call *c)
         one.count = 1;
         for (uint32_t i = 0; i < c->count; i++) {
                 one.channels[0] = c->channels[i];
-                (void)control(&one, false);
+                (void)switch_channels(&one, false);
         }
 }
 
@@ -124,7 +129,7 @@ static uint32_t control_all(bool disable, int *ret_error)
         for (size_t i = 0; i < n; i++) {
                 /* Thaw in reverse order: copy channels first, because kernels may wait for them. */
                 const struct channels_call *c = &calls[disable ? i : n - 1 - i];
-                uint32_t status = control(c, disable);
+                uint32_t status = switch_channels(c, disable);
 
                 if (status == (STATUS_BAD | EBADF)) {
                         channels_remove(&ledger, c->client,
@@ -203,6 +208,54 @@ bool rm_is_frozen(void)
         return r;
 }
 
+/* ---- slices ---- */
+
+static uint32_t slice_of(const struct channels_object *group, uint32_t command, uint64_t *usec)
+{
+        struct rm_slice s = {*usec};
+        const uint32_t status =
+                control(group->fd, (struct rm_control){.client = group->client,
+                                                       .object = group->object,
+                                                       .command = command,
+                                                       .params = (uint64_t)(uintptr_t)&s,
+                                                       .params_size = sizeof(s)});
+
+        *usec = s.usec;
+        return status;
+}
+
+void rm_slice(uint64_t usec)
+{
+        static uint64_t own; /* what the driver has set; 0: not known yet */
+        const struct channels_object *group;
+        uint32_t at = 0, status = 0;
+
+        lock_acquire(&ledger_lock);
+        while (layout && (group = channels_next_group(&ledger, CHANNELS_PROGRAM, &at))) {
+                uint64_t value = usec;
+
+                if (!own && usec)
+                        status = slice_of(group, RM_GET_SLICE, &own);
+                if (!usec)
+                        value = own;
+                if (!status && value)
+                        status = slice_of(group, RM_SET_SLICE, &value);
+                if (status)
+                        log_debug("the resource manager refuses a time slice: 0x%x", status);
+        }
+        lock_release(&ledger_lock);
+}
+
+unsigned rm_groups_made(void)
+{
+        unsigned n;
+
+        lock_acquire(&ledger_lock);
+        n = groups_made;
+        lock_release(&ledger_lock);
+        return n;
+}
+
 /* ---- requests of libcuda to RM ---- */
 
 /* Reads the version from /proc, for drivers that do not answer RM_VERSION_QUERY. Bare system calls,
@@ -271,10 +324,11 @@ static void saw_alloc(int fd, const struct rm_alloc *a, size_t size)
             word_at(a, size == layout->short_size ? layout->short_status : layout->long_status))
                 return;
         channels_enter(&ledger, &made);
+        groups_made += a->class == RM_CLASS_GROUP && making == CHANNELS_PROGRAM;
         /* The memory of a frozen program may be evicted, so a new channel must not run. */
         if (frozen && channels_class(a->class) &&
             channels_call_of(&ledger, a->client, a->object, CHANNELS_PROGRAM, &c))
-                (void)control(&c, true);
+                (void)switch_channels(&c, true);
 }
 
 static void saw(int fd, unsigned escape, const void *argument, size_t size)

@@ -36,6 +36,13 @@ int rm_freeze(void);
 int rm_thaw(void);
 bool rm_is_frozen(void);
 
+/* Set how long the hardware runs the program before another one; 0: as long as the driver has set.
+ * The driver sets its own value a moment after it has made a group, so call this again when
+ * rm_groups_made() has changed. */
+void rm_slice(uint64_t usec);
+/* Counts the groups of channels that the program has made. */
+unsigned rm_groups_made(void);
+
 /* Returns the kernel driver's version, for example "580.159.04"; empty: not read yet. */
 const char *rm_driver(void);
 /* Returns the number of channels in the ledger. */

@@ -1,0 +1,38 @@
+/* agent_slice.c: owns the time slice that the daemon has asked for. The driver sets its own slice a
+ * moment after it has made a group of channels, so the daemon's is set again a second later. */
+#include "preload/agent/agent_state.h"
+
+#include "base/log.h"
+#include "preload/rm/rm.h"
+
+#define LOOK_NS NSEC_PER_SEC
+
+static struct {
+        uint64_t ns; /* 0: the driver's own */
+        uint64_t look_ns;
+        unsigned seen, set; /* rm_groups_made() at the last look, and when the slice was set */
+} slice;
+
+void agent_set_slice(uint64_t ns)
+{
+        if (ns == slice.ns)
+                return;
+        slice.ns = ns;
+        slice.set = UINT32_MAX;
+        log_debug("time slice: %llu us", (unsigned long long)(ns / NSEC_PER_USEC));
+        rm_slice(ns / NSEC_PER_USEC);
+}
+
+void agent_look_at_slice(uint64_t now)
+{
+        const unsigned made = rm_groups_made();
+
+        if (!slice.ns || now < slice.look_ns)
+                return;
+        slice.look_ns = now + LOOK_NS;
+        if (made != slice.set && made == slice.seen) {
+                rm_slice(slice.ns / NSEC_PER_USEC);
+                slice.set = made;
+        }
+        slice.seen = made;
+}
