@@ -495,6 +495,23 @@ static inline void wake_at(struct sched *s, uint64_t ns)
         s->wake_ns = MIN(s->wake_ns, ns);
 }
 
+/* Keeps *held true for a moment after is_so has become false, because the condition comes and goes
+ * with every allocation. *until_ns: when that moment ends; 0: is_so still holds. */
+static inline void hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
+{
+        if (is_so) {
+                *held = true;
+                *until_ns = 0;
+        } else if (*held) {
+                if (!*until_ns)
+                        *until_ns = s->now_ns + CONTESTED_HOLD_NS;
+                if (s->now_ns >= *until_ns)
+                        *held = false;
+                else
+                        wake_at(s, *until_ns);
+        }
+}
+
 static inline bool client_unpreemptible(const struct sched *s, const struct client *c)
 {
         return c->stands || s->now_ns < c->holder->unpreemptible_until_ns;
@@ -838,9 +855,6 @@ void unevictable_done(struct client *c, bool *wanted);
 void unevictable_serve(struct sched *s, struct client *c);
 /* Takes back the unallocated part of commits above cap. */
 void settle_trim_commits(struct sched *s, unsigned gpu, uint64_t cap);
-/* Keeps *held true for a moment after is_so has become false, because the condition comes and goes
- * with every allocation. *until_ns: when that moment ends; 0: is_so still holds. */
-void settle_hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns);
 /* True if there would be room for h after every client that can be asked had given way.
  * without_foreign: as if there were no foreign processes. */
 bool settle_fits(const struct sched *s, const struct holder *h, bool without_foreign);

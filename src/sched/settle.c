@@ -4,21 +4,6 @@
 
 /* ---- the state before anything is given ---- */
 
-void settle_hold(struct sched *s, bool is_so, bool *held, uint64_t *until_ns)
-{
-        if (is_so) {
-                *held = true;
-                *until_ns = 0;
-        } else if (*held) {
-                if (!*until_ns)
-                        *until_ns = s->now_ns + CONTESTED_HOLD_NS;
-                if (s->now_ns >= *until_ns)
-                        *held = false;
-                else
-                        wake_at(s, *until_ns);
-        }
-}
-
 static bool wants_alone(const struct sched *s, const struct holder *h)
 {
         bool alone = h->top->terms.exclusive;
@@ -64,8 +49,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                 g->top_priority = MAX(g->top_priority, h->priority);
                 g->exclusive |= wants_alone(s, h);
         }
-        settle_hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
-                    &g->oversubscribed_until_ns);
+        hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
+             &g->oversubscribed_until_ns);
         if (g->exclusive && !was_exclusive)
                 FOR_EACH_HOLDER_ON (s, gpu, h)
                         turns_shorten(s, h);
@@ -529,7 +514,7 @@ static void set_contested(struct sched *s)
         FOR_EACH_TOUCHED_GPU (s, gpu) {
                 struct gpu *g = &s->gpu[gpu];
 
-                settle_hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
+                hold(s, g->head || g->lease_head, &g->contested, &g->contested_until_ns);
                 slices_survey(s, gpu);
         }
 }

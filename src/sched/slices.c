@@ -4,7 +4,8 @@
  * (docs/measurements/slices.md). The ranks of a job wait for each other all the time, and a rank
  * that waits gives the rest of its slice away. So they can have long slices while nobody else
  * works. Beside others, each side of a card gets the same: a job with four ranks has four slices in
- * each round, so a single program gets one that is four times as long. */
+ * each round, so a single program gets one that is four times as long.
+ * Why: docs/decisions.md, "The daemon sets time slices". */
 #include "sched/internal.h"
 
 /* What the driver gives to the channels that compute, as read on an H200 (580.159.04). */
@@ -47,7 +48,7 @@ void slices_survey(struct sched *s, unsigned gpu)
         }
         if (!all)
                 g->n_sides = g->side_most = 0; /* so many programs keep the driver's slices */
-        settle_hold(s, works > 1, &g->divided, &g->divided_until_ns);
+        hold(s, works > 1, &g->divided, &g->divided_until_ns);
 }
 
 static uint64_t slice_on(const struct gpu *g, const struct side *side)

@@ -36,7 +36,7 @@ static struct object {
         uint32_t client, object, parent, class;
         bool off, stands, told;
         uint64_t slice_us; /* of a group */
-        unsigned half; /* controls that failed and that no thaw undid */
+        unsigned half;     /* controls that failed and that no thaw undid */
 } objects[OBJECTS];
 static unsigned object_count;
 static uint32_t clients[128];

@@ -1,5 +1,6 @@
 /* agent_slice.c: owns the time slice that the daemon has asked for. The driver sets its own slice a
- * moment after it has made a group of channels, so the daemon's is set again a second later. */
+ * moment after it has made a group of channels, so the daemon's is set again a second later.
+ * Why: docs/decisions.md, "The daemon sets time slices". */
 #include "preload/agent/agent_state.h"
 
 #include "base/log.h"

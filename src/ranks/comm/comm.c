@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
-#include "ranks/order/order.h"
+#include "ranks/events/event_values.h"
 #include "ranks/real/real_nccl.h"
 #include "ranks/real/real_functions.h"
 
@@ -322,14 +322,14 @@ static CUresult follow_last(struct comm *c, CUstream stream, bool *ret_captured)
         *ret_captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
         if (e != CUDA_SUCCESS || *ret_captured || !c->used)
                 return e;
-        return order_wait(stream, c->last);
+        return events_wait(stream, c->last);
 }
 
 static CUresult follow(struct comm *c, CUstream leader, CUstream follower)
 {
-        CUresult e = order_record(c->side, leader);
+        CUresult e = events_record(c->side, leader);
 
-        return e == CUDA_SUCCESS ? order_wait(follower, c->side) : e;
+        return e == CUDA_SUCCESS ? events_wait(follower, c->side) : e;
 }
 
 /* Has streams[0] follow the others, or the others follow it. */
@@ -361,7 +361,7 @@ static CUresult put_in_streams(struct comm *c, const struct steps_call *calls, u
  */
 static CUresult end_operation(struct comm *c, CUresult e, CUstream stream)
 {
-        const CUresult recorded = order_record(c->last, stream);
+        const CUresult recorded = events_record(c->last, stream);
 
         c->used = true;
         if (e == CUDA_SUCCESS)
@@ -491,9 +491,9 @@ static bool has_ended(struct comm *c)
 void comm_free_events(struct comm *c)
 {
         if (c->last)
-                (void)order_destroy_event(c->last);
+                (void)events_destroy(c->last);
         if (c->side)
-                (void)order_destroy_event(c->side);
+                (void)events_destroy(c->side);
         c->last = c->side = NULL;
 }
 
@@ -549,7 +549,7 @@ static bool free_resources(struct comm *c)
                 }
                 comm_free_events(c);
                 if (c->aside)
-                        (void)order_destroy_stream(c->aside);
+                        (void)events_destroy_stream(c->aside);
         }
         comm_leave(pushed);
         return ended;

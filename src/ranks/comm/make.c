@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "ranks/comm/comm_state.h"
-#include "ranks/order/order.h"
+#include "ranks/events/event_values.h"
 #include "ranks/real/real_nccl.h"
 #include "ranks/real/real_functions.h"
 
@@ -253,7 +253,7 @@ static ncclResult_t make_rings(struct comm *c, const struct introduction *all)
                          on_host ? "of host memory" : "of it");
         }
         if (r == 0) {
-                order_begin();
+                events_begin();
                 return ncclSuccess;
         }
         if (r != -EIO && r != -ENOMEM)

@@ -8,7 +8,7 @@
 #include "ranks/devices/cards.h"
 #include "ranks/devices/devices.h"
 #include "ranks/entry/nccl.h"
-#include "ranks/order/order.h"
+#include "ranks/events/event_values.h"
 #include "ranks/real/real_functions.h"
 #include "ranks/ring/ring.h"
 
@@ -24,7 +24,7 @@ __attribute__((constructor)) static void front_loaded(void)
 
 static void *replace(const char *symbol, void *found)
 {
-        void *own = order_replace(symbol);
+        void *own = events_replace(symbol);
 
         if (!found || real_is_looking() || !cards_ranks())
                 return found;

@@ -1,7 +1,8 @@
-/* order.c: owns the values of events, and the words in which streams write them. A stream writes
- * ever larger values into its word. So the word of a destroyed stream is used again only when its
- * last value is there: an old value after a new one would be a wait without an end. */
-#include "ranks/order/order.h"
+/* event_values.c: owns the values of events, and the words in which streams write them. A stream
+ * writes ever larger values into its word. So the word of a destroyed stream is used again only
+ * when its last value is there: an old value after a new one would be a wait without an end.
+ * Why: docs/decisions.md, "Streams of a rank wait for values". */
+#include "ranks/events/event_values.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,7 +44,7 @@ static struct mark *marks[BUCKETS];
 static const uint32_t *words;
 static CUdeviceptr words_device;
 
-void order_begin(void)
+void events_begin(void)
 {
         void *at = MAP_FAILED;
 
@@ -196,7 +197,7 @@ static CUresult recorded(CUevent event, CUstream stream, CUresult e)
         return e;
 }
 
-CUresult order_record(CUevent event, CUstream stream)
+CUresult events_record(CUevent event, CUstream stream)
 {
         return recorded(event, stream, real_cuda()->cuEventRecord(event, stream));
 }
@@ -231,19 +232,19 @@ static CUresult wait(CUstream stream, CUevent event, unsigned flags)
         return real_cuda()->cuStreamWaitEvent(stream, event, flags);
 }
 
-CUresult order_wait(CUstream stream, CUevent event)
+CUresult events_wait(CUstream stream, CUevent event)
 {
         return wait(stream, event, 0);
 }
 
-CUresult order_destroy_event(CUevent event)
+CUresult events_destroy(CUevent event)
 {
         forget_event(event);
         return real_cuda()->cuEventDestroy_v2(event);
 }
 
 /* The driver may give the handle to a new stream as soon as this one is destroyed. */
-CUresult order_destroy_stream(CUstream stream)
+CUresult events_destroy_stream(CUstream stream)
 {
         forget_stream(stream);
         return real_cuda()->cuStreamDestroy_v2(stream);
@@ -255,7 +256,7 @@ CUresult order_destroy_stream(CUstream stream)
 
 ENTRY(cuEventRecord, (CUevent event, CUstream stream))
 {
-        return order_record(event, stream);
+        return events_record(event, stream);
 }
 
 ENTRY(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags))
@@ -276,7 +277,7 @@ ENTRY(cuEventDestroy, (CUevent event))
 
 ENTRY(cuEventDestroy_v2, (CUevent event))
 {
-        return order_destroy_event(event);
+        return events_destroy(event);
 }
 
 ENTRY(cuStreamDestroy, (CUstream stream))
@@ -287,10 +288,10 @@ ENTRY(cuStreamDestroy, (CUstream stream))
 
 ENTRY(cuStreamDestroy_v2, (CUstream stream))
 {
-        return order_destroy_stream(stream);
+        return events_destroy_stream(stream);
 }
 
-void *order_replace(const char *symbol)
+void *events_replace(const char *symbol)
 {
         static const struct entry rows[] = {
                 {"cuEventRecord", (void *)entry_cuEventRecord},

@@ -1,4 +1,4 @@
-/* order.h: lets one stream wait for another one without holding the card.
+/* event_values.h: lets one stream wait for another one without holding the card.
  *
  * A program's stream that waits for an event keeps its process on the GPU until the end of its time
  * slice, although nothing runs. A stream that waits for a value in memory gives the rest of the
@@ -11,11 +11,11 @@
 #include "cuda/cuda_abi.h"
 
 /* Begins to give values to events: this process shares the card with other ranks. */
-void order_begin(void);
+void events_begin(void);
 /* Work like cuEventRecord(), cuStreamWaitEvent(), cuEventDestroy() and cuStreamDestroy(). */
-CUresult order_record(CUevent event, CUstream stream);
-CUresult order_wait(CUstream stream, CUevent event);
-CUresult order_destroy_event(CUevent event);
-CUresult order_destroy_stream(CUstream stream);
+CUresult events_record(CUevent event, CUstream stream);
+CUresult events_wait(CUstream stream, CUevent event);
+CUresult events_destroy(CUevent event);
+CUresult events_destroy_stream(CUstream stream);
 /* Returns what the program gets for a function of the driver; NULL: that function itself. */
-void *order_replace(const char *symbol);
+void *events_replace(const char *symbol);
