@@ -15,7 +15,8 @@ rank says what came of it in one JSON line. An order is a name and settings, suc
   absent     a sum in which the last rank does not take part
 
 Settings of a network: model (resnet50, transformer), mode (single, ddp, fsdp, tp), dtype (fp32, bf16), batch (of all ranks
-together), exact (1: the same bits in every run), bucket (MiB), exchange (0: gradients stay with their rank)."""
+together), exact (1: the same bits in every run), bucket (MiB), exchange (0: gradients stay with their rank), ordered (1: the
+processors add up gradients, in the order of the ranks)."""
 
 import argparse
 import collections
@@ -135,6 +136,20 @@ def fully_sharded(model, half):
     return model
 
 
+def add_in_order(_, bucket):
+    """Sums a bucket of gradients on the processors. Additions of floats are the same on a processor and on a GPU, so sums that
+    sublet's kernel makes in the order of the ranks have the same bits."""
+    mine = bucket.buffer().mul_(1 / WORLD).cpu()  # DistributedDataParallel also divides before it sums
+    parts = [torch.empty_like(mine) for _ in range(WORLD)]
+    dist.all_gather(parts, mine, group=CONTROL)
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    future = torch.futures.Future(devices=[DEVICE] if DEVICE.type == "cuda" else None)
+    future.set_result(bucket.buffer().copy_(total))
+    return future
+
+
 class Work:
     """A network in training on data that is the same in every run."""
 
@@ -167,8 +182,11 @@ class Work:
 
     def of_mode(self, o):
         if o.mode == "ddp":
-            return nn.parallel.DistributedDataParallel(self.model, device_ids=[DEVICE.index] if DEVICE.type == "cuda" else None,
-                                                       bucket_cap_mb=o.bucket)
+            net = nn.parallel.DistributedDataParallel(self.model, device_ids=[DEVICE.index] if DEVICE.type == "cuda" else None,
+                                                      bucket_cap_mb=o.bucket)
+            if o.ordered:
+                net.register_comm_hook(None, add_in_order)
+            return net
         if o.mode == "fsdp":
             return fully_sharded(self.model, self.half)
         return tensor_parallel(self.model) if o.mode == "tp" else self.model
@@ -416,7 +434,7 @@ def absent(o):
 
 
 ORDERS = {f.__name__: f for f in (train, measure, allreduce, exchange, graphs, big, absent)}
-DEFAULTS = {"model": "resnet50", "mode": "single", "dtype": "fp32", "batch": 64, "exact": 0, "bucket": 25, "exchange": 1, "steps": 10, "warm": 5,
+DEFAULTS = {"model": "resnet50", "mode": "single", "dtype": "fp32", "batch": 64, "exact": 0, "bucket": 25, "exchange": 1, "ordered": 0, "steps": 10, "warm": 5,
             "say": 0, "bytes": MIB, "times": 20, "backend": "nccl", "operation": "all_reduce", "capture": "global", "gib": 1, "seconds": 60,
             "ms": 20}
 KEEP = collections.OrderedDict()

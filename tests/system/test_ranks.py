@@ -193,6 +193,18 @@ def test_ranks_that_do_not_fit_together_take_turns(world, ranks, fill, names):
     assert world.handoffs() >= 2, world.status_text()
 
 
+@pytest.mark.freeze("move")
+@pytest.mark.parametrize("ranks, ratio", [(8, 1.1), *([(4, 1.1), (2, 1.1), (8, 1.5), (4, 1.5), (2, 1.5)] if LONG else [])])
+def test_ranks_of_a_card_of_ours_in_small_take_turns(make_world, ranks, ratio):
+    """An H200 by 256, with the settings of `./dev gpu --only onecard-big`. Contexts and rings are larger than on it."""
+    w = make_world(memory="560MiB")
+    w.context = 4 * MIB
+    w.start_daemon(config={"quantum": "200ms", "unevictable_share": "20%"})
+    p = checks(w, ranks, "--only", "all-reduce", "--counts", "1000", "--types", "float32", "--fill", f"{int(560 * ratio / ranks)}MiB")
+    right(p, "all-reduce")
+    assert w.handoffs() >= ranks, w.status_text()
+
+
 # ---- ranks and the daemon while collectives go on ----
 
 

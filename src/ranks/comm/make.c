@@ -216,6 +216,11 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
                         "the ranks have cards of their own, and there is no libnccl.so.2");
         else if (c->rank == 0)
                 result = real_nccl()->ncclGetUniqueId(&id);
+        if (result != ncclSuccess && real_nccl_is_there())
+                (void)comm_fail(result,
+                                "rank %d of %d: ncclGetUniqueId of libnccl.so.2 failed with "
+                                "error %d",
+                                c->rank, c->n, (int)result);
         mine.result = (int32_t)result;
         mine.id = id;
         r = meet_all(c->meet, &mine, sizeof(mine), NULL, 0, all, NULL);
@@ -223,7 +228,12 @@ static ncclResult_t make_real(struct comm *c, ncclConfig_t *config)
                 return comm_meeting_failed(c, r);
         for (int i = 0; i < c->n; i++)
                 if (all[i].result != ncclSuccess)
-                        return result != ncclSuccess ? result : ncclRemoteError;
+                        return result != ncclSuccess
+                                       ? result
+                                       : comm_fail(ncclRemoteError,
+                                                   "rank %d of %d: rank %d cannot use "
+                                                   "libnccl.so.2, and says why",
+                                                   c->rank, c->n, i);
         note_meeting(c, NULL);
         meet_leave(c->meet, 0);
         c->meet = NULL;
