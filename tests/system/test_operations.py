@@ -40,7 +40,7 @@ SOURCES = (
     ("src/pairing", r"command_fail\(\s*(?:0|STATUS_FAILED),\s*"),
     ("src/pairing", r"model_fail\(\s*error,\s*(?:-\w+,\s*)?"),
     ("src/pairing src/job", r"fail(?:_\w+)?\(\s*&?(?:r|error),\s*(?:-\w+,\s*)?"),
-    ("src/ranks", r"(?:log_warning\(|comm_fail\(\s*nccl(?:InvalidUsage|SystemError|UnhandledCudaError|RemoteError),)\s*"),
+    ("src/ranks", r"(?:log_warning\(|comm_fail\(\s*(?:result|nccl(?:InvalidUsage|SystemError|UnhandledCudaError|RemoteError)),)\s*"),
     ("src/ranks/comm", r"(?:fail_for_good\(\s*c,\s*\w+,|snprintf\(\s*(?:ret|text), (?:COMM_WHY_MAX|sizeof\(text\)),)\s*"),
     ("src/slurm", r"(?<!void )say\(\s*"),
     ("src/slurm/slurm_jobs.c", r"snprintf\(\s*sentence,\s*JOBS_SENTENCE_MAX,\s*"),
