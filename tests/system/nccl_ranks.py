@@ -312,14 +312,14 @@ def an_operation_that_is_half_submitted_is_the_last_one(r):
     assert r.has_ended()
 
 
-def a_rank_that_exits_is_an_error_only_for_later_operations(r):
+def a_rank_that_exits_is_an_error_only_for_later_operations(r, leave=ctypes.CDLL(None).exit):
     """Rank 0, which serves the name, ends as many programs do: its work is done, and it destroys nothing."""
     comm = r.new_comm()
     r.all_reduce(comm)
     assert r.has_ended()
     r.barrier.wait()
     if r.rank == 0:
-        ctypes.CDLL(None).exit(0)
+        leave(0)
     time.sleep(0.3)
     assert r.error(comm) == SUCCESS
     r.all_reduce(comm)
@@ -328,14 +328,22 @@ def a_rank_that_exits_is_an_error_only_for_later_operations(r):
     assert r.has_ended()
 
 
-def a_rank_that_exits_amid_its_work_is_an_error(r):
+def a_rank_may_end_by_os_exit(r):
+    a_rank_that_exits_is_an_error_only_for_later_operations(r, os._exit)
+
+
+def os_exit_amid_work_is_an_error(r):
+    a_rank_that_exits_amid_its_work_is_an_error(r, os._exit)
+
+
+def a_rank_that_exits_amid_its_work_is_an_error(r, leave=ctypes.CDLL(None).exit):
     comm = r.new_comm()
     r.all_reduce(comm)
     assert r.has_ended()
     r.barrier.wait()
     if r.rank == 0:
         r.all_reduce(comm)
-        ctypes.CDLL(None).exit(0)
+        leave(0)
     r.await_remote_error(comm)
     r.call("ncclCommAbort", comm)
 

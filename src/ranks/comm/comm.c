@@ -129,8 +129,6 @@ ncclResult_t comm_cuda_failed(const struct comm *c, const char *what, CUresult e
 
 /* ---- what a program holds ---- */
 
-static void leave_all(void);
-
 /* In the child of a fork all communicators belong to the parent. Lock held. */
 static void leave_at_exit(void)
 {
@@ -140,7 +138,7 @@ static void leave_at_exit(void)
                 all = NULL;
         owner = getpid();
         if (!told)
-                told = atexit(leave_all) == 0;
+                told = atexit(comm_leave_all) == 0;
 }
 
 struct comm *comm_new(void)
@@ -654,15 +652,19 @@ ncclResult_t comm_abort(struct comm *c)
         return ncclSuccess;
 }
 
-/* A program may end without destroying its communicators. This leaves the communicators in which
- * this rank's work is done, because the other ranks may still have to run. In all others this rank
- * counts as lost. */
-static void leave_all(void)
+/* Asks the driver nothing: the program may end in the middle of a call of the driver. */
+static bool is_done(const struct comm *c)
+{
+        return atomic_load(&c->users) == 0 && !c->captured &&
+               (!c->used || events_has_passed(c->last));
+}
+
+void comm_leave_all(void)
 {
         if (getpid() != owner || pthread_mutex_trylock(&lock) != 0)
                 return;
         for (struct comm *c = all; c; c = c->next)
-                if (c->magic && atomic_load(&c->error) == ncclSuccess && c->meet && is_idle(c))
+                if (c->magic && atomic_load(&c->error) == ncclSuccess && c->meet && is_done(c))
                         meet_say_leave(c->meet, atomic_load(&c->collectives));
         (void)pthread_mutex_unlock(&lock);
 }

@@ -54,6 +54,10 @@ ncclResult_t comm_make_children(const struct comm_child *children, unsigned n, s
 ncclResult_t comm_destroy(struct comm *c);
 ncclResult_t comm_abort(struct comm *c);
 
+/* Leaves the communicators in which this rank's work is done, at the end of the process, because
+ * the other ranks may still have to run. In all others this rank counts as lost. */
+void comm_leave_all(void);
+
 /* Returns a handle's communicator; NULL: the handle is something else. */
 struct comm *comm_of(ncclComm_t handle);
 ncclComm_t comm_handle(struct comm *c);

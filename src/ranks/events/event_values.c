@@ -202,6 +202,19 @@ CUresult events_record(CUevent event, CUstream stream)
         return recorded(event, stream, real_cuda()->cuEventRecord(event, stream));
 }
 
+bool events_has_passed(CUevent event)
+{
+        const struct mark *m;
+        bool r;
+
+        if (pthread_mutex_trylock(&lock) != 0)
+                return false;
+        m = *place_of(event);
+        r = m && is_written(m->line, m->value);
+        (void)pthread_mutex_unlock(&lock);
+        return r;
+}
+
 /* True if the event's value is not there yet, and another stream writes it. */
 static bool must_wait(CUstream stream, CUevent event, CUdeviceptr *ret_at, uint32_t *ret_value)
 {

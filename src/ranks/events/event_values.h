@@ -8,6 +8,8 @@
  * Source: docs/measurements/slices.md. Any thread. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "cuda/cuda_abi.h"
 
 /* Begins to give values to events: this process shares the card with other ranks. */
@@ -17,5 +19,8 @@ CUresult events_record(CUevent event, CUstream stream);
 CUresult events_wait(CUstream stream, CUevent event);
 CUresult events_destroy(CUevent event);
 CUresult events_destroy_stream(CUstream stream);
+/* True if the stream has passed the event, as far as the event's value tells. Calls no function of
+ * the driver, and waits for nothing. */
+bool events_has_passed(CUevent event);
 /* Returns what the program gets for a function of the driver; NULL: that function itself. */
 void *events_replace(const char *symbol);

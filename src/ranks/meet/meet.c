@@ -388,7 +388,13 @@ static void say_leave(struct meet *m, uint64_t uses)
 
 void meet_say_leave(struct meet *m, uint64_t uses)
 {
-        (void)pthread_mutex_lock(&lock);
+        struct timespec until;
+
+        /* The program may end in a signal handler, in the middle of a function of this file. */
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        if (pthread_mutex_timedlock(&lock, &until) != 0)
+                return;
         say_leave(m, uses);
         (void)pthread_mutex_unlock(&lock);
 }
