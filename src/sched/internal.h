@@ -214,6 +214,7 @@ struct client {
         struct holder *holder;
         int priority;
         bool alone;            /* nobody else has a lease of its cards while it wants one */
+        bool mps;              /* it takes part in MPS */
         struct client *next;   /* the next one of the same holder */
         uint32_t gpus;         /* mask with one bit per attached GPU */
         sched_client previous; /* an earlier connection of the same process */

@@ -251,6 +251,11 @@ int sched_client_priority(struct sched *s, sched_client id, int priority, uint64
 int sched_client_alone(struct sched *s, sched_client id, bool alone, uint64_t now_ns,
                        struct sched_actions *out);
 
+/* Says whether a client takes part in MPS. The GPU runs all these as one process, whose time slice
+ * is not theirs. Returns 0 or -ESTALE. */
+int sched_client_mps(struct sched *s, sched_client id, bool mps, uint64_t now_ns,
+                     struct sched_actions *out);
+
 struct sched_attach {
         struct sched_usage usage;
         uint64_t unevictable_requested; /* room for the context that is about to be created */

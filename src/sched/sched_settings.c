@@ -143,6 +143,19 @@ int sched_client_priority(struct sched *s, sched_client id, int priority, uint64
         return 0;
 }
 
+int sched_client_mps(struct sched *s, sched_client id, bool mps, uint64_t now_ns,
+                     struct sched_actions *out)
+{
+        struct client *c = client_find(s, id);
+
+        touch_begin(s, now_ns, client_gpus(c));
+        if (!c)
+                return -ESTALE;
+        c->mps = mps;
+        touch_end(s, out);
+        return 0;
+}
+
 int sched_client_alone(struct sched *s, sched_client id, bool alone, uint64_t now_ns,
                        struct sched_actions *out)
 {

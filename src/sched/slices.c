@@ -37,17 +37,21 @@ void slices_survey(struct sched *s, unsigned gpu)
 
         g->n_sides = g->side_most = 0;
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                const unsigned i = c->lease && !c->lost ? side_of(g, c->holder) : SLICE_SIDES;
+                unsigned i;
 
-                all &= i < SLICE_SIDES || !c->lease || c->lost;
-                if (i == SLICE_SIDES)
+                if (!c->lease || c->lost)
                         continue;
+                i = c->mps ? SLICE_SIDES : side_of(g, c->holder);
+                if (i == SLICE_SIDES) {
+                        all = false;
+                        break;
+                }
                 works += !c->idle && !g->sides[i].works;
                 g->sides[i].works |= !c->idle;
                 g->side_most = MAX(g->side_most, ++g->sides[i].clients);
         }
         if (!all)
-                g->n_sides = g->side_most = 0; /* so many programs keep the driver's slices */
+                g->n_sides = g->side_most = 0; /* the driver's slices stay */
         hold(s, works > 1, &g->divided, &g->divided_until_ns);
 }
 

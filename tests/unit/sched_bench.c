@@ -243,6 +243,14 @@ int set_alone(struct bench *b, struct tenant *t, bool alone_now)
         return r;
 }
 
+void set_mps(struct bench *b, struct tenant *t, bool mps)
+{
+        struct sched_actions out = {.n = TAKEN};
+
+        assert_int_equal(sched_client_mps(b->s, t->id, mps, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
 void lost(struct bench *b, struct tenant *t)
 {
         struct sched_actions out = {.n = TAKEN};

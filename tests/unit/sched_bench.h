@@ -66,6 +66,7 @@ void drain_failed(struct bench *b, struct tenant *t);
 void stands(struct bench *b, struct tenant *t, bool stands_now);
 int evict(struct bench *b, struct tenant *t); /* returns what the scheduler does */
 int set_alone(struct bench *b, struct tenant *t, bool alone_now);
+void set_mps(struct bench *b, struct tenant *t, bool mps);
 void lost(struct bench *b, struct tenant *t);
 void gone(struct bench *b, struct tenant *t);
 void foreign(struct bench *b, uint64_t bytes);

@@ -74,6 +74,18 @@ static void an_idle_program_does_not_divide_the_card(void **state)
         assert_int_equal(other->slice_ns, 2 * SLICE_NS);
 }
 
+static void beside_mps_the_drivers_slices_stay(void **state)
+{
+        BENCH;
+        struct tenant *t = runs(b, 7), *u = runs(b, 7);
+
+        set_mps(b, u, true);
+        assert_int_equal(t->slice_ns, 0);
+        assert_int_equal(u->slice_ns, 0);
+        set_mps(b, u, false);
+        assert_int_equal(t->slice_ns, LONG_NS);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -81,6 +93,7 @@ int main(void)
                 cmocka_unit_test(ranks_that_have_the_card_alone_get_long_slices),
                 cmocka_unit_test(beside_others_each_side_gets_the_same),
                 cmocka_unit_test(an_idle_program_does_not_divide_the_card),
+                cmocka_unit_test(beside_mps_the_drivers_slices_stay),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

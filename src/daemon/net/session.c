@@ -553,17 +553,21 @@ static int on_spared(struct client *c, const struct wire_message *m)
         return 0;
 }
 
-/* For display only. No process has run for longer than it has lived. */
+/* For display, but for the way. No process has run for longer than it has lived. */
 static int on_self(struct client *c, const struct wire_message *m)
 {
         struct client_account *acc = &c->accounts[c->gpu_of[m->header.gpu]];
+        const bool shared = m->SELF.way == WIRE_WAY_SHARED;
 
         acc->overflow = m->SELF.overflow;
         acc->keep = m->SELF.keep;
         acc->mode = m->SELF.mode;
-        if (m->SELF.way == WIRE_WAY_SHARED && !acc->shared)
+        if (shared && !acc->shared)
                 mps_servers_seen(c, (unsigned)c->gpu_of[m->header.gpu]);
-        acc->shared = m->SELF.way == WIRE_WAY_SHARED;
+        if (shared != acc->shared)
+                (void)sched_client_mps(c->server->sched, c->id, shared, clock_now_ns(),
+                                       &c->server->actions);
+        acc->shared = shared;
         c->ran_before_ns = MIN(m->SELF.ran_ns, peer_age_ns(c->peer.pid));
         return 0;
 }
