@@ -589,10 +589,48 @@ def checks(part, result):
     cases.finish()
 
 
+# ---- sends and receives ----
+
+SCHEDULES, SCHEDULES_S = os.path.join(suite.ROOT, "tests", "system", "nccl_schedules.py"), 45
+SCHEDULES_EACH = 12  # of each case
+
+
+def scheduled(part, ranks, connections, graph):
+    """Runs random schedules of sends and receives, which NCCL would complete, and compares all bytes."""
+    argv = [os.path.join(part.build, "sublet"), "run", "--ranks", str(ranks), "--", sys.executable, SCHEDULES, "--ranks", str(ranks),
+            "--seed", str(1000 * ranks + 100 * connections + graph), "--count", str(SCHEDULES_EACH), *(["--graph"] if graph else [])]
+    p = part.start(argv, f"schedules-{ranks}-{connections}-{graph:d}", False, **suite.ALWAYS, SUBLET_DIR=part.dir,
+                   SUBLET_TRACE=part.trace, SUBLET_REQUIRE="1", CUDA_DEVICE_MAX_CONNECTIONS=str(connections))
+    error = None
+    try:
+        p.wait(min(part.deadline, time.monotonic() + SCHEDULES_S))
+    except Failure as e:
+        error = str(e)
+    finally:
+        p.kill()
+    found = {"right": sum(e["result"] == "ok" for e in p.of("schedule")),
+             "wrong": [f"seed {e['seed']}: {e.get('text', e['result'])}" for e in p.of("schedule") if e["result"] != "ok"]}
+    if not error and (found["wrong"] or found["right"] < SCHEDULES_EACH):
+        error = f"{found['right']} of {SCHEDULES_EACH} are right: {'; '.join(found['wrong'])}"
+    return {**found, "error": error} if error else found
+
+
+def groups(part, result):
+    """Groups of sends and receives, as NCCL orders them, with one queue of the GPU for all streams, and captured."""
+    part.daemon(**SETTINGS)
+    cases = Cases(part, result)
+    for ranks in RANKS:
+        for connections, graph in ((8, False), (1, False), (1, True)):
+            cases.attempt(f"{ranks} ranks, CUDA_DEVICE_MAX_CONNECTIONS={connections}{', in a graph' * graph}", scheduled, part, ranks,
+                          connections, graph)
+    cases.finish()
+
+
 # name -> (function, limit in seconds)
 PARTS = {
     "onecard-checks": (checks, 340),
     "onecard-graphs": (graphs, 120),
+    "onecard-groups": (groups, 200),
     "onecard-losses": (losses, 330),
     "onecard-allreduce": (allreduce, 280),
     "onecard-speed": (speed, 300),

@@ -47,6 +47,7 @@ def figures(parts):
             if "wrong" in case]
     out += verdict(cases(parts, "onecard-dies"), "ranks that die, stop or come late, and a daemon that is killed", "as they should")
     out += verdict(cases(parts, "onecard-graphs"), "collectives in replayed CUDA graphs", "right sums and contents")
+    out += verdict(cases(parts, "onecard-groups"), "random schedules of sends and receives", "right contents")
     out += verdict(cases(parts, "onecard-checks"), "all types and operations of NCCL (`nccl_checks`)", "right")
     return out
 
