@@ -11,6 +11,7 @@
 struct op {
         struct op *next;
         uint64_t number;
+        uint64_t order; /* of submission, among all streams */
         struct point *after;
         size_t count;
         struct work work;
@@ -20,8 +21,10 @@ struct op {
  * as on a real card. */
 #define STREAM_QUEUE 1024u
 
+#define CONNECTIONS_MAX 32
+
 static struct CUstream_st *stream_all, *stream_spare;
-static uint64_t stream_last_id;
+static uint64_t stream_last_id, last_order;
 /* Wakes host threads when an operation has ended. Each stream's thread has its own condition. */
 static pthread_cond_t stream_progress = PTHREAD_COND_INITIALIZER;
 
@@ -49,6 +52,43 @@ static bool op_ready(const struct op *op)
                 if (!point_reached(&op->after[i]))
                         return false;
         return true;
+}
+
+/* Returns CUDA_DEVICE_MAX_CONNECTIONS, or 0: each stream has a connection of its own. */
+static unsigned connections(void)
+{
+        static int known = -1;
+
+        if (known < 0) {
+                const char *setting = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+                const int n = setting ? atoi(setting) : 0;
+
+                known = n > 0 && n <= CONNECTIONS_MAX ? n : 0;
+        }
+        return (unsigned)known;
+}
+
+static bool shares_connection(CUstream a, CUstream b)
+{
+        return a != b && a->id % connections() == b->id % connections() &&
+               b != a->context->gather && b != a->context->hold;
+}
+
+/* True if the next operation of a stream is behind a wait of another stream. Work of one connection
+ * begins in the order of submission, and a wait holds up what is behind it. */
+static bool is_behind_wait(CUstream s)
+{
+        const CUcontext c = s->context;
+
+        if (connections() == 0 || s == c->gather || s == c->hold)
+                return false;
+        for (CUstream o = c->streams; o; o = o->next_of_context)
+                for (const struct op *op = shares_connection(s, o) ? o->first : NULL;
+                     op && op->order < s->first->order; op = op->next)
+                        if (op->work.kind == WORK_WAIT_VALUE || op->work.kind == WORK_AWAIT_EVENT ||
+                            !op_ready(op))
+                                return true;
+        return false;
 }
 
 static void op_free(struct op *op)
@@ -100,7 +140,8 @@ static void *stream_thread(void *argument)
                 struct op *op;
                 CUresult r;
 
-                while (!(s->first && op_ready(s->first)) && !(s->destroyed && !s->first)) {
+                while (!(s->first && op_ready(s->first) && !is_behind_wait(s)) &&
+                       !(s->destroyed && !s->first)) {
                         s->waiting = true;
                         pthread_cond_wait(&s->wake, &sim.lock);
                         s->waiting = false;
@@ -213,6 +254,7 @@ CUresult stream_submit_locked(CUstream s, struct work *w, const struct point *af
                         op->after[n++] = after[i];
         op->count = n;
         op->number = ++s->submitted;
+        op->order = ++last_order;
         op->work = *w;
         memset(w, 0, sizeof(*w));
         *s->last = op;

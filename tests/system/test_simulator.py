@@ -181,3 +181,36 @@ def test_memory_exported_under_a_kernel_that_writes_it_loses_no_byte(world):
         with open(world.path(name), "w", encoding="ascii") as f:
             f.write(text)
     assert world.start([sys.executable, world.path("writer.py"), world.path("count.ptx")]).ok().out() == "right\n"
+
+
+WAITER = r"""
+import ctypes, time
+cu = ctypes.CDLL("libcuda.so.1")
+def call(name, *a):
+    r = getattr(cu, name)(*a)
+    assert r == 0, (name, r)
+context, host, device = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+call("cuInit", 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("cuCtxSetCurrent", context)
+call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(4096), 2)
+call("cuMemHostGetDevicePointer_v2", ctypes.byref(device), host, 0)
+streams = [ctypes.c_void_p() for _ in range(2)]
+for s in streams:
+    call("cuStreamCreate", ctypes.byref(s), 1)
+call("cuStreamWaitValue32_v2", streams[0], device, 1, 0)
+call("cuStreamWriteValue32_v2", streams[1], ctypes.c_uint64(device.value + 4), 1, 0)
+time.sleep(0.3)
+print("behind" if cu.cuStreamQuery(streams[1]) else "beside")
+ctypes.c_uint32.from_address(host.value).value = 1
+for s in streams:
+    call("cuStreamSynchronize", s)
+"""
+
+
+@pytest.mark.skipif(NO_PYTHON is not None, reason=str(NO_PYTHON))
+@pytest.mark.parametrize("connections, place", [("", "beside"), ("1", "behind"), ("2", "beside")])
+def test_a_wait_holds_up_later_work_of_its_connection(world, connections, place):
+    with open(world.path("waiter.py"), "w", encoding="ascii") as f:
+        f.write(WAITER)
+    assert world.start([sys.executable, world.path("waiter.py")], CUDA_DEVICE_MAX_CONNECTIONS=connections).ok().out() == place + "\n"
