@@ -20,6 +20,7 @@ make_text() { # SOURCE TEXT [OPTION...]
 }
 
 make_text src/preload/heap/fingerprint.cu fingerprint.ptx -O3
+make_text src/ranks/exchange/exchange.cu exchange.ptx -O2
 # At -O2 clang leaves a branch in a loop; at -O3 it may copy the loop for each operation.
 for type in $(sed -n 's/^REDUCE_TYPE(\(.*\), .*/\1/p' src/ranks/reduce/reduce_types.def); do
         make_text src/ranks/reduce/reduce.cu "reduce_$type.ptx" -O2 -fwrapv -ffp-contract=off "-DELEMENT=$type"

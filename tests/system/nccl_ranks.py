@@ -166,6 +166,37 @@ def abort_ends_a_graph(r):
         r.call("ncclCommAbort", comm)
 
 
+def abort_ends_a_group(r):
+    """Each rank receives from the next one in a group with a send that nobody takes. Rank 0 aborts."""
+    comm, place = r.new_comm(), c_void_p(r.memory.value + 4 * COUNT)
+    r.call("ncclGroupStart")
+    r.call("ncclSend", r.memory, c_size_t(COUNT), FLOAT32, (r.rank + 1) % r.n, comm, r.stream)
+    r.call("ncclRecv", place, c_size_t(COUNT), FLOAT32, (r.rank - 1) % r.n, comm, r.stream)
+    r.call("ncclRecv", place, c_size_t(COUNT), FLOAT32, (r.rank + 1) % r.n, comm, r.stream)
+    r.call("ncclGroupEnd")
+    r.barrier.wait()
+    if r.rank == 0:
+        time.sleep(0.3)
+        assert not r.has_ended(seconds=0)
+        r.call("ncclCommAbort", comm)
+        assert r.has_ended(seconds=5)
+    else:
+        r.await_remote_error(comm)
+        r.call("ncclCommAbort", comm)
+        assert r.has_ended(seconds=5)
+
+
+def communicators_of_a_group_may_have_any_order(r):
+    comms = [r.new_comm() for _ in range(3)]
+    r.call("ncclGroupStart")
+    for comm in comms if r.rank % 2 else reversed(comms):
+        r.all_reduce(comm)
+    r.call("ncclGroupEnd")
+    assert r.has_ended() and r.results() == {float(r.n)}
+    for comm in comms:
+        r.call("ncclCommDestroy", comm)
+
+
 def a_communicator_in_progress_is_no_communicator(r):
     """The last rank is late."""
     config = Config(ctypes.sizeof(Config), 0xcafebeef, 21400, 0)

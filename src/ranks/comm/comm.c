@@ -414,6 +414,11 @@ ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call)
                                  : comm_cuda_failed(c, "loading the kernels of an operation", e);
 }
 
+bool comm_is_before(const struct comm *a, const struct comm *b)
+{
+        return memcmp(a->name, b->name, MEET_NAME) < 0;
+}
+
 bool comm_is_beside(const struct comm *a, const struct comm *b)
 {
         return a != b && a->context == b->context && memcmp(a->name, b->name, MEET_NAME) == 0;

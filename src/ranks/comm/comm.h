@@ -84,6 +84,9 @@ ncclResult_t comm_run(struct comm *c, const struct steps_call *calls, unsigned n
  * comm_run() of any rank: afterwards their streams may wait for each other. */
 ncclResult_t comm_prepare(const struct comm *c, const struct steps_call *call);
 
+/* An order of communicators that is the same on all their ranks. False for ranks of one
+ * communicator. */
+bool comm_is_before(const struct comm *a, const struct comm *b);
 /* True if both are ranks of one communicator, in one context. In one stream their operations would
  * wait for each other for ever. */
 bool comm_is_beside(const struct comm *a, const struct comm *b);

@@ -190,6 +190,23 @@ static ncclResult_t come_back(struct item *items, unsigned n)
         return result;
 }
 
+/* The ranks may name the communicators of a group in different orders, and one stream runs one
+ * after the other. So all ranks use the order of the names, as NCCL does. The calls of a
+ * communicator keep their order. */
+static void sort_by_communicator(struct item *items, unsigned n)
+{
+        for (unsigned i = 1; i < n; i++) {
+                const struct item item = items[i];
+                unsigned at = i;
+
+                while (at > 0 && comm_is_before(item.comm, items[at - 1].comm)) {
+                        items[at] = items[at - 1];
+                        at--;
+                }
+                items[at] = item;
+        }
+}
+
 static ncclResult_t run_items(struct item *items, unsigned n)
 {
         struct steps_call *calls = n ? calloc(n, sizeof(*calls)) : NULL;
@@ -198,6 +215,7 @@ static ncclResult_t run_items(struct item *items, unsigned n)
 
         if (n && (!calls || !streams))
                 result = comm_fail(ncclSystemError, "no memory");
+        sort_by_communicator(items, n);
         if (result == ncclSuccess)
                 result = prepare(items, n);
         if (result == ncclSuccess)

@@ -43,6 +43,12 @@ static size_t released_index(const struct ring *r)
         return (size_t)RING_FLAGS * RING_PARTS * (size_t)r->n * (size_t)r->n + (size_t)r->n;
 }
 
+/* The bells are behind that word: each rank has 64 bits, at a multiple of 8 bytes. */
+static size_t bells_index(const struct ring *r, int rank)
+{
+        return (released_index(r) + 2) / 2 * 2 + 2 * (size_t)rank;
+}
+
 CUdeviceptr ring_flag(const struct ring *r, enum ring_flag flag, unsigned part, int from, int to)
 {
         return r->flags_device + index_of(r, flag, part, from, to) * sizeof(uint32_t);
@@ -53,9 +59,40 @@ CUdeviceptr ring_waiting(const struct ring *r)
         return r->flags_device + waiting_index(r) * sizeof(uint32_t);
 }
 
+CUdeviceptr ring_bells(const struct ring *r, int rank)
+{
+        return r->flags_device + bells_index(r, rank) * sizeof(uint32_t);
+}
+
 static uint32_t read_word(const uint32_t *word)
 {
         return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static uint64_t *bells_of(const struct ring *r)
+{
+        return (uint64_t *)(void *)&r->flags[bells_index(r, r->rank)];
+}
+
+/* bells: a bit for each bell. */
+static bool any_bell_is_set(const struct ring *r, unsigned bells)
+{
+        const uint64_t set = __atomic_load_n(bells_of(r), __ATOMIC_ACQUIRE);
+
+        for (unsigned i = 0; i < RING_BELLS; i++)
+                if ((bells >> i & 1) && (set >> 8 * i & 1))
+                        return true;
+        return false;
+}
+
+static bool any_flag_is_missing(const struct ring *r, enum ring_flag flag, unsigned part,
+                                unsigned from)
+{
+        for (int i = 0; i < r->n; i++)
+                if (i != r->rank && (from == RING_ALL || from == (unsigned)i) &&
+                    !read_word(&r->flags[index_of(r, flag, part, i, r->rank)]))
+                        return true;
+        return false;
 }
 
 /* Returns the word that says what the stream waits for; 0: it does not wait. */
@@ -65,14 +102,12 @@ static uint32_t one_waits(const struct ring *r)
         const enum ring_flag flag = word >> 1 & 7;
         const unsigned part = word >> 4 & 1, from = word >> 8 & RING_ALL;
 
-        if (!word || flag >= RING_FLAGS)
+        if (!word || flag > RING_FLAGS ||
+            !(flag == RING_FLAGS ? !any_bell_is_set(r, from)
+                                 : any_flag_is_missing(r, flag, part, from)))
                 return 0;
-        for (int i = 0; i < r->n; i++)
-                if (i != r->rank && (from == RING_ALL || from == (unsigned)i) &&
-                    !read_word(&r->flags[index_of(r, flag, part, i, r->rank)]))
-                        /* The stream clears the flags after the word, so look at the word again. */
-                        return read_word(&r->flags[waiting_index(r)]) == word ? word : 0;
-        return 0;
+        /* The stream clears the flags after the word, so look at the word again. */
+        return read_word(&r->flags[waiting_index(r)]) == word ? word : 0;
 }
 
 unsigned ring_waits(void)
@@ -102,6 +137,8 @@ bool ring_release(struct ring *r)
                                 any = any || read_word(word) != FLAG_SET;
                                 __atomic_store_n(word, FLAG_SET, __ATOMIC_RELEASE);
                         }
+        if (r->flags)
+                __atomic_store_n(bells_of(r), RING_ALL_BELLS, __ATOMIC_RELEASE);
         return any;
 }
 
@@ -339,7 +376,7 @@ int ring_make(struct meet *m, int rank, int n, uint64_t bytes, bool on_host, str
 
         (void)memset(all, 0xff, sizeof(all));
         *ret = (struct ring){.rank = rank, .n = n, .on_host = on_host, .bytes = bytes};
-        ret->flags_bytes = align_up((released_index(ret) + 1) * sizeof(uint32_t), PAGE);
+        ret->flags_bytes = align_up(bells_index(ret, n) * sizeof(uint32_t), PAGE);
         ret->host_bytes = on_host ? (size_t)n * bytes : 0;
         e = make_own(ret, own);
         r = agree(m, n, e, own, all);

@@ -3,7 +3,8 @@
  * Each rank has a ring, which it alone writes and all others read. The rings are on the card if all
  * ranks use the same card, else in host memory. The flags are 32-bit words in host memory. A rank's
  * stream sets a flag of another rank, whose stream waits for the flag, clears it, and goes on. The
- * CPU reads flags to see whether a rank waits (ring_waits()).
+ * CPU reads flags to see whether a rank waits (ring_waits()). A small part at the end of each ring
+ * is for that rank alone: the table of its sends and receives.
  *
  * A process exports at most RING_MOST bytes of rings, fewer on a small card. So the rings of later
  * communicators are smaller. All functions need the communicator's context to be current, except
@@ -22,6 +23,8 @@
 /* The rings are also at most this part of the card (1 / 64), because several ranks share it. */
 #define RING_CARD_PART 64
 #define RING_PARTS     2 /* a rank fills one while others read the other */
+/* The table has this part of a ring (1 / 32). */
+#define RING_TABLE_PART 32
 
 /* The messages that a flag carries from one rank to another. Each part of a ring has its own. */
 enum ring_flag {
@@ -32,6 +35,16 @@ enum ring_flag {
         RING_TAKEN,  /* like RING_READ, but for one sender */
         RING_FLAGS
 };
+
+/* A stream can wait for one word. So each rank has a word with RING_BELLS bells, which are bytes. A
+ * rank that sets RING_SENT or RING_TAKEN for another rank then sets its bell there. Ranks share a
+ * bell if there are more ranks than bells. */
+#define RING_BELLS     8
+#define RING_ALL_BELLS UINT64_C(0x0101010101010101)
+static inline unsigned ring_bell_of(int rank)
+{
+        return (unsigned)rank % RING_BELLS;
+}
 
 struct ring {
         int rank, n;
@@ -61,10 +74,13 @@ void ring_free(struct ring *r);
 
 /* Returns the address of a flag for the GPU, from one rank to another. Any thread. */
 CUdeviceptr ring_flag(const struct ring *r, enum ring_flag flag, unsigned part, int from, int to);
+/* Returns the address of a rank's bells for the GPU. Any thread. */
+CUdeviceptr ring_bells(const struct ring *r, int rank);
 /* Returns the address of the word that says what this rank's stream waits for: ring_waiting_for(),
  * or 0. Any thread. */
 CUdeviceptr ring_waiting(const struct ring *r);
-/* from: a rank, or RING_ALL for all others. number: tells this wait from the next one. */
+/* from: a rank, or RING_ALL for all others. number: tells this wait from the next one. If the flag
+ * is RING_FLAGS, the stream waits for any of some bells: `from` has a bit for each. */
 #define RING_ALL 0xffu
 static inline uint32_t ring_waiting_for(enum ring_flag flag, unsigned part, unsigned from,
                                         uint16_t number)

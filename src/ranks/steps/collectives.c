@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/macros.h"
+#include "ranks/exchange/exchange.h"
 #include "ranks/steps/copy.h"
 #include "ranks/steps/flags.h"
 
@@ -318,6 +319,8 @@ CUresult steps_prepare(const struct steps_call *c)
         const bool reduces = c->kind == STEPS_ALL_REDUCE || c->kind == STEPS_REDUCE_SCATTER ||
                              c->kind == STEPS_REDUCE;
 
+        if (c->kind == STEPS_SEND || c->kind == STEPS_RECEIVE)
+                return exchange_prepare();
         return reduces ? reduce_prepare(c->op.type) : CUDA_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
 /* collectives.h: puts collective operations into a rank's stream, as copies, one reduction and
- * waits for flags (ring.h). No call waits for the GPU or for another rank.
+ * waits for flags (ring.h); and sends and receives, as launches of a kernel and waits for a bell.
+ * No call waits for the GPU or for another rank.
  *
  * An operation ends in a rank's stream when nobody reads this rank's ring any more, so the ring and
  * the flags are free between operations, and a captured operation can be replayed. Operations of
@@ -34,8 +35,8 @@ struct steps_call {
 CUresult steps_prepare(const struct steps_call *c);
 /* Puts a call of any kind but STEPS_SEND and STEPS_RECEIVE into the stream. */
 CUresult steps_collective(const struct ring *r, const struct steps_call *c, CUstream stream);
-/* Runs all sends and receives of a group at the same time. Sends and receives between two ranks are
- * matched in their order. A send to this rank itself needs its receive in the same group:
- * CUDA_ERROR_INVALID_VALUE. */
+/* Runs all sends and receives of a group, which progress beside each other. Sends and receives
+ * between two ranks are matched in their order. A send to this rank itself needs its receive in the
+ * same group: CUDA_ERROR_INVALID_VALUE. */
 CUresult steps_point_to_point(const struct ring *r, const struct steps_call *calls, unsigned n,
                               CUstream stream);

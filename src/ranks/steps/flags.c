@@ -8,6 +8,8 @@
 
 #include "ranks/real/real_functions.h"
 
+static _Atomic uint16_t number; /* see ring_waiting_for() */
+
 /* One batch: at most two operations for each rank, and two more. The driver takes 256 at least. */
 struct batch {
         CUstreamBatchMemOpParams ops[2 * MEET_RANKS_MAX + 2];
@@ -54,7 +56,6 @@ CUresult flags_set(const struct ring *r, enum ring_flag flag, unsigned part, uns
 CUresult flags_wait(const struct ring *r, enum ring_flag flag, unsigned part, unsigned from,
                     CUstream stream)
 {
-        static _Atomic uint16_t number;
         struct batch b = {.n = 0};
 
         add_write(&b, ring_waiting(r), ring_waiting_for(flag, part, from, number++));
@@ -67,5 +68,28 @@ CUresult flags_wait(const struct ring *r, enum ring_flag flag, unsigned part, un
         for (int i = 0; i < r->n; i++)
                 if (is_meant(r, from, i))
                         add_write(&b, ring_flag(r, flag, part, i, r->rank), 0);
+        return real_cuda()->cuStreamBatchMemOp_v2(stream, b.n, b.ops, 0);
+}
+
+CUresult flags_wait_bells(const struct ring *r, unsigned bells, CUstream stream)
+{
+        CUstreamBatchMemOpParams *p;
+        struct batch b = {.n = 0};
+        uint64_t mask = 0;
+
+        for (unsigned i = 0; i < RING_BELLS; i++)
+                mask |= (uint64_t)(bells >> i & 1) << 8 * i;
+        add_write(&b, ring_waiting(r), ring_waiting_for(RING_FLAGS, 0, bells, number++));
+        p = &b.ops[b.n++];
+        *p = (CUstreamBatchMemOpParams){0};
+        p->waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+        p->waitValue.address = ring_bells(r, r->rank);
+        p->waitValue.value64 = mask;
+        p->waitValue.flags = CU_STREAM_WAIT_VALUE_AND;
+        add_write(&b, ring_waiting(r), 0);
+        p = &b.ops[b.n++];
+        *p = (CUstreamBatchMemOpParams){0};
+        p->writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        p->writeValue.address = ring_bells(r, r->rank);
         return real_cuda()->cuStreamBatchMemOp_v2(stream, b.n, b.ops, 0);
 }

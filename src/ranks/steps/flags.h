@@ -12,3 +12,5 @@ CUresult flags_set(const struct ring *r, enum ring_flag flag, unsigned part, uns
  * awaited. */
 CUresult flags_wait(const struct ring *r, enum ring_flag flag, unsigned part, unsigned from,
                     CUstream stream);
+/* Wait for any of some bells of this rank, and clear all bells. bells: a bit for each. */
+CUresult flags_wait_bells(const struct ring *r, unsigned bells, CUstream stream);
