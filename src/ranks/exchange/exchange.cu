@@ -1,10 +1,9 @@
 // exchange.cu: the device side of exchange.h. tools/kernels.sh compiles it. The library embeds the
 // result, so the build needs no compiler for GPUs.
 //
-// No block ever waits for another one. Each block reads the flags of its chain, and offers what it
-// has seen as the decision of the launch. The first offer stands for all blocks of the chain, each
-// of which copies a share. The block that ends last changes the state and the flags, so the state
-// does not change while a block may still read it.
+// The block of a chain that begins first reads the flags. What it has seen stands for all blocks of
+// the chain, each of which copies a share. The block that ends last changes the state and the flags,
+// so the state does not change while a block may still read it.
 // Why: docs/decisions.md, "Sends and receives wait for any peer".
 
 #include "exchange_shared.h"
@@ -169,15 +168,23 @@ __device__ u32 look(const exchange_place &place, chain_pointer c)
         return seen;
 }
 
-// Returns what all blocks of this chain have seen.
+// Returns what the first block of this chain has seen. That block runs already, so the others wait
+// for a moment only. Flags are in host memory, and a fence of the whole system is slow, so one block
+// of a chain has both.
 __device__ u32 decide(const exchange_place &place, chain_pointer c)
 {
-        u32 seen = look(place, c), first;
+        volatile global_space u32 *decision = (volatile global_space u32 *)&c->decision;
+        u32 seen = 0;
 
-        __nvvm_membar_sys();
-        first = (u32)__nvvm_atom_cas_gen_i((int *)&c->decision, 0, (int)(DECIDED | seen));
-        __nvvm_membar_sys(); // what the peer wrote before its flags is read after this
-        return (first ? first : seen) & ALL_PARTS;
+        if (__nvvm_atom_add_gen_i((int *)&c->begun, 1) == 0) {
+                seen = DECIDED | look(place, c);
+                __nvvm_membar_sys(); // what the peer wrote before its flags is read after this
+                *decision = seen;
+        }
+        while (!seen)
+                seen = *decision;
+        __nvvm_membar_gl();
+        return seen & ALL_PARTS;
 }
 
 // The last block of a chain ends its launch. A flag is cleared before the peer can set it again.
@@ -186,10 +193,11 @@ __device__ void finish(const exchange_place &place, chain_pointer c, const plan 
 {
         head_pointer h = (head_pointer)place.table;
 
-        __nvvm_membar_sys();
+        __nvvm_membar_gl();
         if ((u32)__nvvm_atom_add_gen_i((int *)&c->arrived, 1) + 1 !=
             (u32)__nvvm_read_ptx_sreg_nctaid_x())
                 return;
+        c->begun = 0;
         c->decision = 0;
         c->arrived = 0;
         c->message = p.message;

@@ -24,6 +24,7 @@ struct exchange_chain {
         unsigned message;  /* the current one, counted from `first` */
         unsigned piece;    /* the next piece of this message */
         unsigned in_use;   /* a bit for each part that the peer has not read yet */
+        unsigned begun;    /* blocks that have begun a launch */
         unsigned decision; /* what the blocks of a launch do: see exchange.cu */
         unsigned arrived;  /* blocks that have done it */
 };
