@@ -26,10 +26,11 @@ void agent_set_slice(uint64_t ns)
 
 void agent_look_at_slice(uint64_t now)
 {
-        const unsigned made = rm_groups_made();
+        unsigned made;
 
         if (!slice.ns || now < slice.look_ns)
                 return;
+        made = rm_groups_made();
         slice.look_ns = now + LOOK_NS;
         if (made != slice.set && made == slice.seen) {
                 rm_slice(slice.ns / NSEC_PER_USEC);
