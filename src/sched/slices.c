@@ -16,16 +16,25 @@
 #define SLICE_MOST_NS  (16 * NSEC_PER_MSEC)
 #define SLICE_LEAST_NS NSEC_PER_MSEC
 
-/* Returns the side's place in g->sides, and adds it if it is not there; SLICE_SIDES: no room. */
-static unsigned side_of(struct gpu *g, const struct holder *h)
+/* Returns the side of a holder; NULL: the GPU does not have it. */
+static struct side *find_side(struct gpu *g, const struct holder *h)
 {
-        unsigned i = 0;
+        for (unsigned i = 0; i < g->n_sides; i++)
+                if (h->job ? g->sides[i].job == h->job : g->sides[i].only == h)
+                        return &g->sides[i];
+        return NULL;
+}
 
-        while (i < g->n_sides && !(h->job ? g->sides[i].job == h->job : g->sides[i].only == h))
-                i++;
-        if (i == g->n_sides && i < SLICE_SIDES)
-                g->sides[g->n_sides++] = (struct side){.job = h->job, .only = h->job ? NULL : h};
-        return i;
+/* Returns the side of a holder, and adds it if it is not there; NULL: there is no room. */
+static struct side *have_side(struct gpu *g, const struct holder *h)
+{
+        struct side *side = find_side(g, h);
+
+        if (side || g->n_sides == SLICE_SIDES)
+                return side;
+        side = &g->sides[g->n_sides++];
+        *side = (struct side){.job = h->job, .only = h->job ? NULL : h};
+        return side;
 }
 
 void slices_survey(struct sched *s, unsigned gpu)
@@ -37,18 +46,18 @@ void slices_survey(struct sched *s, unsigned gpu)
 
         g->n_sides = g->side_most = 0;
         FOR_EACH_CLIENT_ON (s, gpu, c) {
-                unsigned i;
+                struct side *side;
 
                 if (!c->lease || c->lost)
                         continue;
-                i = c->mps ? SLICE_SIDES : side_of(g, c->holder);
-                if (i == SLICE_SIDES) {
+                side = c->mps ? NULL : have_side(g, c->holder);
+                if (!side) {
                         all = false;
                         break;
                 }
-                works += !c->idle && !g->sides[i].works;
-                g->sides[i].works |= !c->idle;
-                g->side_most = MAX(g->side_most, ++g->sides[i].clients);
+                works += !c->idle && !side->works;
+                side->works |= !c->idle;
+                g->side_most = MAX(g->side_most, ++side->clients);
         }
         if (!all)
                 g->n_sides = g->side_most = 0; /* the driver's slices stay */
@@ -76,9 +85,9 @@ uint64_t slices_of(struct sched *s, const struct client *c)
                 return c->slice_ns;
         FOR_EACH_GPU_OF (c, gpu) {
                 struct gpu *g = &s->gpu[gpu];
-                const unsigned i = g->n_sides ? side_of(g, c->holder) : SLICE_SIDES;
+                const struct side *side = find_side(g, c->holder);
 
-                least = MIN(least, i < SLICE_SIDES ? slice_on(g, &g->sides[i]) : 0);
+                least = MIN(least, side && side->clients > 0 ? slice_on(g, side) : 0);
         }
         return least == UINT64_MAX ? 0 : least;
 }

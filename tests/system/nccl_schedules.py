@@ -353,7 +353,7 @@ def main():
         job = job or Job(args)
         start = time.monotonic()
         result = job.run(seed)
-        print(json.dumps({"seed": seed, "ranks": args.ranks, "result": result.split(":")[0],
+        print(json.dumps({"event": "schedule", "seed": seed, "ranks": args.ranks, "result": result.split(":")[0],
                           "seconds": round(time.monotonic() - start, 3), **({} if ":" not in result else {"text": result})}),
               flush=True)
         if result != "ok":
