@@ -59,11 +59,11 @@ def as_gloo(ours, gloo):
     """Compares data-parallel training with the same ranks whose gradients the processors add up in the same order."""
     found = {"relative": max(relative(numbers(a), numbers(b)) for a, b in zip(ours, gloo)),
              "norm_relative": abs(ours[0]["norm"] / gloo[0]["norm"] - 1),
-             "as_gloo_bit_by_bit": [(a["losses"], a["hash"]) for a in ours] == [(b["losses"], b["hash"]) for b in gloo],
+             "same_bits": [(a["losses"], a["hash"]) for a in ours] == [(b["losses"], b["hash"]) for b in gloo],
              "ranks_agree": len({a["hash"] for a in ours}) == 1,
              "first_and_last_loss": [round(numbers(ours[0])[0], 4), round(numbers(ours[0])[-1], 4)],
              "step_ms": round(1e3 * max(a["step_s"] for a in ours), 1), "gloo_step_ms": round(1e3 * max(b["step_s"] for b in gloo), 1)}
-    if not found["as_gloo_bit_by_bit"]:
+    if not found["same_bits"]:
         found["error"] = f"not the bits of sums in the order of the ranks: {found['relative']:.2g}"
     elif not found["ranks_agree"]:
         found["error"] = "the ranks have different parameters"
