@@ -379,6 +379,24 @@ def a_rank_that_exits_amid_its_work_is_an_error(r, leave=ctypes.CDLL(None).exit)
     r.call("ncclCommAbort", comm)
 
 
+def streams_wait_for_events(r):
+    """Rank 1 is late. A stream of rank 0 waits for the event behind the operation, and one for an event without such work."""
+    comm, event, other, late, plain = r.new_comm(), c_void_p(), c_void_p(), r.new_stream(), r.new_stream()
+    for e in (event, other):
+        r.cuda("cuEventCreate", byref(e), 2)
+    if r.rank:
+        r.barrier.wait()
+    r.all_reduce(comm)
+    if r.rank == 0:
+        r.cuda("cuEventRecord", event, r.stream)
+        r.cuda("cuStreamWaitEvent", late, event, 0)
+        r.cuda("cuEventRecord", other, plain)
+        r.cuda("cuStreamWaitEvent", r.stream, other, 0)
+        r.barrier.wait()
+    assert r.has_ended() and r.has_ended(late) and r.results() == {float(r.n)}
+    r.call("ncclCommDestroy", comm)
+
+
 def events_order_streams_that_come_and_go(r):
     """Each stream sets a word, and another one that waits for its event takes the word. Meanwhile streams wait for other ranks,
     and streams and events are destroyed, so that their handles are used again."""

@@ -1,6 +1,8 @@
 """Communicators of ranks that share cards, when they are made, end and fail in ways that nccl_checks does not try."""
 
+import collections
 import os
+import re
 import sys
 
 import pytest
@@ -37,6 +39,14 @@ def ranks(world, scenario, n, **env):
     ("an_operation_that_is_half_submitted_is_the_last_one", 3), ("events_order_streams_that_come_and_go", 3)])
 def test_ranks_of_one_card(card, scenario, n):
     ranks(card, scenario, n, MALLOC_PERTURB_="165").ok()
+
+
+def test_a_stream_that_waits_for_another_rank_waits_for_a_value(card):
+    p = ranks(card, "streams_wait_for_events", 2, SUBLET_LOG="debug")
+    p.ok()
+    called = collections.Counter(re.findall(r"\b(cuStreamWaitValue64|cuStreamWriteValue64)_v2\b", p.err()))
+    # Each rank writes a value behind its operation, and rank 0 one more for its event.
+    assert called == {"cuStreamWriteValue64": 3, "cuStreamWaitValue64": 1}, p.report()
 
 
 def test_the_gpu_runs_each_rank_for_longer_while_no_other_program_works(card):

@@ -228,11 +228,12 @@ void rm_slice(uint64_t usec)
 {
         static uint64_t own; /* what the driver has set; 0: not known yet */
         const struct channels_object *group;
-        uint32_t at = 0, status = 0;
+        uint32_t at = 0;
 
         lock_acquire(&ledger_lock);
         while (layout && (group = channels_next_group(&ledger, CHANNELS_PROGRAM, &at))) {
                 uint64_t value = usec;
+                uint32_t status = 0;
 
                 if (!own && usec)
                         status = slice_of(group, RM_GET_SLICE, &own);
@@ -240,7 +241,9 @@ void rm_slice(uint64_t usec)
                         value = own;
                 if (!status && value)
                         status = slice_of(group, RM_SET_SLICE, &value);
-                if (status)
+                if (status == (STATUS_BAD | EBADF)) /* the client's descriptor was closed */
+                        channels_remove(&ledger, group->client, group->client);
+                else if (status)
                         log_debug("the resource manager refuses a time slice: 0x%x", status);
         }
         lock_release(&ledger_lock);

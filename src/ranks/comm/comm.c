@@ -129,6 +129,11 @@ ncclResult_t comm_cuda_failed(const struct comm *c, const char *what, CUresult e
 
 /* ---- what a program holds ---- */
 
+static void leave_at_end(void)
+{
+        comm_leave_all(true);
+}
+
 /* In the child of a fork all communicators belong to the parent. Lock held. */
 static void leave_at_exit(void)
 {
@@ -138,7 +143,7 @@ static void leave_at_exit(void)
                 all = NULL;
         owner = getpid();
         if (!told)
-                told = atexit(comm_leave_all) == 0;
+                told = atexit(leave_at_end) == 0;
 }
 
 struct comm *comm_new(void)
@@ -380,6 +385,8 @@ static ncclResult_t run(struct comm *c, const struct steps_call *calls, unsigned
         if (e == CUDA_SUCCESS)
                 e = follow_last(c, streams[0], &captured);
         c->captured = c->captured || captured;
+        if (c->n > 1)
+                events_note_wait(streams[0], captured);
         if (e == CUDA_SUCCESS) {
                 e = put_in_streams(c, calls, n, streams);
                 if (!captured && calls[0].kind != STEPS_SEND && calls[0].kind != STEPS_RECEIVE)
@@ -657,20 +664,21 @@ ncclResult_t comm_abort(struct comm *c)
         return ncclSuccess;
 }
 
-/* Asks the driver nothing: the program may end in the middle of a call of the driver. */
-static bool is_done(const struct comm *c)
+static bool is_done(struct comm *c, bool may_ask)
 {
-        return atomic_load(&c->users) == 0 && !c->captured &&
-               (!c->used || events_has_passed(c->last));
+        return (atomic_load(&c->users) == 0 && !c->captured &&
+                (!c->used || events_has_passed(c->last))) ||
+               (may_ask && is_idle(c));
 }
 
-void comm_leave_all(void)
+void comm_leave_all(bool may_ask)
 {
         if (getpid() != owner || pthread_mutex_trylock(&lock) != 0)
                 return;
         for (struct comm *c = all; c; c = c->next)
-                if (c->magic && atomic_load(&c->error) == ncclSuccess && c->meet && is_done(c))
-                        meet_say_leave(c->meet, atomic_load(&c->collectives));
+                if (c->magic && atomic_load(&c->error) == ncclSuccess && c->meet &&
+                    is_done(c, may_ask) && !meet_say_leave(c->meet, atomic_load(&c->collectives)))
+                        break;
         (void)pthread_mutex_unlock(&lock);
 }
 

@@ -55,8 +55,9 @@ ncclResult_t comm_destroy(struct comm *c);
 ncclResult_t comm_abort(struct comm *c);
 
 /* Leaves the communicators in which this rank's work is done, at the end of the process, because
- * the other ranks may still have to run. In all others this rank counts as lost. */
-void comm_leave_all(void);
+ * the other ranks may still have to run. In all others this rank counts as lost. may_ask: the
+ * driver may be asked; otherwise the program may end in the middle of a call of the driver. */
+void comm_leave_all(bool may_ask);
 
 /* Returns a handle's communicator; NULL: the handle is something else. */
 struct comm *comm_of(ncclComm_t handle);

@@ -9,7 +9,7 @@
 
 EXPORT void _exit(int status)
 {
-        comm_leave_all();
+        comm_leave_all(false);
         for (;;)
                 (void)syscall(SYS_exit_group, status);
 }

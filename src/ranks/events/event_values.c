@@ -1,12 +1,14 @@
 /* event_values.c: owns the values of events, and the words in which streams write them. A stream
  * writes ever larger values into its word. So the word of a destroyed stream is used again only
  * when its last value is there: an old value after a new one would be a wait without an end.
+ *
+ * Writing a value is work, which may wait at libsublet's gate. So only streams whose work may wait
+ * for other ranks write values, and no thread waits here for another one that writes.
  * Why: docs/decisions.md, "Streams of a rank wait for values". */
 #include "ranks/events/event_values.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,14 +19,16 @@
 
 #define STREAMS_MAX 1024u /* events of further streams have no values */
 #define BUCKETS     1024u
-#define BYTES       (STREAMS_MAX * sizeof(uint32_t))
+#define BYTES       (STREAMS_MAX * sizeof(uint64_t))
 
 /* A stream with a word of its own. */
 struct line {
         CUstream stream;
-        CUcontext context; /* of a default stream, whose handle says nothing; else NULL */
-        uint32_t last;     /* the last value that is put into the stream */
+        CUcontext context;     /* of a default stream, whose handle says nothing; else NULL */
+        _Atomic uint64_t last; /* the last value that is put into the stream */
         bool used;
+        bool waits;             /* work behind the last value may wait for other ranks */
+        pthread_mutex_t writes; /* held while an event and its value are put into the stream */
 };
 
 /* An event that has a value. */
@@ -32,44 +36,100 @@ struct mark {
         struct mark *next;
         CUevent event;
         unsigned line;
-        uint32_t value;
+        uint64_t value;
 };
 
-static atomic_bool begun;
-/* Held while a value is put into a stream, so that values are in order there. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool begun, always;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* no function of the driver is called */
 static struct line lines[STREAMS_MAX];
 static unsigned n_lines;
 static struct mark *marks[BUCKETS];
-static const uint32_t *words;
+static const uint64_t *words;
 static CUdeviceptr words_device;
+static CUcontext home; /* the context in which the words are registered */
+static unsigned long long home_id;
 
-void events_begin(void)
+/* ---- the words ---- */
+
+/* A child of fork() has no streams, and no thread that could let go of the lock. */
+static void forked(void)
 {
-        void *at = MAP_FAILED;
+        const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
 
+        lock = fresh;
+        atomic_store(&begun, false);
+}
+
+static bool make_words(void)
+{
+        static bool told;
+        void *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+        if (at == MAP_FAILED)
+                return false;
+        told = told || pthread_atfork(NULL, NULL, forked) == 0;
+        if (!told || real_cuda()->cuCtxGetCurrent(&home) != CUDA_SUCCESS ||
+            real_cuda()->cuMemHostRegister_v2(
+                    at, BYTES, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE) !=
+                    CUDA_SUCCESS ||
+            real_cuda()->cuMemHostGetDevicePointer_v2(&words_device, at, 0) != CUDA_SUCCESS) {
+                (void)munmap(at, BYTES);
+                return false;
+        }
+        if (real_cuda()->cuCtxGetId(home, &home_id) != CUDA_SUCCESS)
+                home_id = 0;
+        words = at;
+        return true;
+}
+
+/* Forgets the streams and events of a context that was reset. */
+static void forget_all(void)
+{
         (void)pthread_mutex_lock(&lock);
-        if (!words)
-                at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (at != MAP_FAILED) {
-                if (real_cuda()->cuMemHostRegister_v2(at, BYTES,
-                                                      CU_MEMHOSTREGISTER_DEVICEMAP |
-                                                              CU_MEMHOSTREGISTER_PORTABLE) ==
-                            CUDA_SUCCESS &&
-                    real_cuda()->cuMemHostGetDevicePointer_v2(&words_device, at, 0) ==
-                            CUDA_SUCCESS) {
-                        words = at;
-                        atomic_store(&begun, true);
-                } else {
-                        (void)munmap(at, BYTES);
+        for (unsigned i = 0; i < BUCKETS; i++)
+                while (marks[i]) {
+                        struct mark *m = marks[i];
+
+                        marks[i] = m->next;
+                        free(m);
                 }
+        for (unsigned i = 0; i < n_lines; i++) {
+                lines[i].used = false;
+                lines[i].last = 0;
         }
         (void)pthread_mutex_unlock(&lock);
 }
 
-static bool is_written(unsigned line, uint32_t value)
+void events_begin(void)
 {
-        return (int32_t)(__atomic_load_n(&words[line], __ATOMIC_ACQUIRE) - value) >= 0;
+        static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+        (void)pthread_mutex_lock(&making);
+        if (!atomic_load(&begun)) {
+                forget_all();
+                atomic_store(&begun, make_words());
+        }
+        (void)pthread_mutex_unlock(&making);
+}
+
+/* False once the context of the words was reset: its memory is no longer registered. */
+static bool is_ready(void)
+{
+        CUcontext now = NULL;
+        unsigned long long id = home_id;
+
+        if (!atomic_load_explicit(&begun, memory_order_relaxed))
+                return false;
+        if (real_cuda()->cuCtxGetCurrent(&now) == CUDA_SUCCESS && now == home && home_id)
+                (void)real_cuda()->cuCtxGetId(now, &id);
+        if (id != home_id)
+                atomic_store(&begun, false);
+        return id == home_id;
+}
+
+static bool is_written(unsigned line, uint64_t value)
+{
+        return __atomic_load_n(&words[line], __ATOMIC_ACQUIRE) >= value;
 }
 
 /* ---- lines ---- */
@@ -95,17 +155,25 @@ static unsigned find_line(CUstream stream, CUcontext context)
         return i < n_lines ? i : STREAMS_MAX;
 }
 
-static unsigned new_line(CUstream stream, CUcontext context)
+/* The same, and makes a line if there is none. Lock held. */
+static unsigned have_line(CUstream stream, CUcontext context)
 {
-        unsigned i = 0;
+        unsigned i = find_line(stream, context);
 
-        while (i < n_lines && (lines[i].used || !is_written(i, lines[i].last)))
-                i++;
+        if (i < STREAMS_MAX)
+                return i;
+        for (i = 0; i < n_lines; i++)
+                if (!lines[i].used && is_written(i, lines[i].last))
+                        break;
         if (i == STREAMS_MAX)
                 return i;
-        n_lines = MAX(n_lines, i + 1);
+        if (i == n_lines) {
+                (void)pthread_mutex_init(&lines[i].writes, NULL);
+                n_lines++;
+        }
         lines[i].stream = stream;
         lines[i].context = context;
+        lines[i].waits = false;
         lines[i].used = true;
         return i;
 }
@@ -121,15 +189,53 @@ static bool takes_values(CUstream stream)
                status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+static void note_wait(CUstream stream, CUcontext context)
+{
+        unsigned line;
+
+        (void)pthread_mutex_lock(&lock);
+        line = have_line(stream, context);
+        if (line < STREAMS_MAX)
+                lines[line].waits = true;
+        (void)pthread_mutex_unlock(&lock);
+}
+
+void events_note_wait(CUstream stream, bool captured)
+{
+        if (captured) /* the graph may be launched in any stream */
+                atomic_store(&always, true);
+        else if (stream != CU_STREAM_PER_THREAD && is_ready())
+                note_wait(stream, context_of(stream));
+}
+
 static void forget_stream(CUstream stream)
 {
         unsigned line;
 
+        if (!atomic_load(&begun))
+                return;
         (void)pthread_mutex_lock(&lock);
         line = find_line(stream, NULL);
         if (line < STREAMS_MAX)
                 lines[line].used = false;
         (void)pthread_mutex_unlock(&lock);
+}
+
+/* Returns the line of a stream whose events need values: what is in it may wait for other ranks.
+ * STREAMS_MAX: they need none. */
+static unsigned line_that_waits(CUstream stream, CUcontext context)
+{
+        unsigned line;
+
+        (void)pthread_mutex_lock(&lock);
+        line = atomic_load(&always) ? have_line(stream, context) : find_line(stream, context);
+        if (line < STREAMS_MAX && !lines[line].waits && !atomic_load(&always) &&
+            is_written(line, lines[line].last))
+                line = STREAMS_MAX;
+        if (line < STREAMS_MAX)
+                lines[line].waits = false;
+        (void)pthread_mutex_unlock(&lock);
+        return line;
 }
 
 /* ---- events ---- */
@@ -143,63 +249,81 @@ static struct mark **place_of(CUevent event)
         return at;
 }
 
-/* Lock held. */
-static void forget_mark(CUevent event)
+/* value: 0: the event has none. */
+static void set_mark(CUevent event, unsigned line, uint64_t value)
 {
-        struct mark **at = place_of(event), *m = *at;
+        struct mark **at, *m;
 
-        if (m) {
+        (void)pthread_mutex_lock(&lock);
+        at = place_of(event);
+        m = *at;
+        if (!value && m) {
                 *at = m->next;
                 free(m);
+        } else if (value && !m) {
+                m = *at = calloc(1, sizeof(*m));
+                if (m)
+                        m->event = event;
         }
+        if (value && m) {
+                m->line = line;
+                m->value = value;
+        }
+        (void)pthread_mutex_unlock(&lock);
 }
 
 static void forget_event(CUevent event)
 {
-        (void)pthread_mutex_lock(&lock);
-        forget_mark(event);
-        (void)pthread_mutex_unlock(&lock);
+        if (atomic_load(&begun))
+                set_mark(event, 0, 0);
 }
 
-/* Puts a value behind the event, which was recorded in the stream. Lock held. */
-static void mark_event(CUevent event, CUstream stream)
-{
-        const CUcontext context = context_of(stream);
-        unsigned line = find_line(stream, context);
-        struct mark **at = place_of(event);
+struct record {
+        CUevent event;
+        CUstream stream;
+        unsigned flags;
+        bool has_flags;
+};
 
-        if (line == STREAMS_MAX)
-                line = new_line(stream, context);
-        if (line == STREAMS_MAX || !takes_values(stream) ||
-            real_cuda()->cuStreamWriteValue32_v2(stream, words_device + line * sizeof(uint32_t),
-                                                 lines[line].last + 1, 0) != CUDA_SUCCESS) {
-                forget_mark(event);
-                return;
-        }
-        lines[line].last++;
-        if (!*at) {
-                *at = calloc(1, sizeof(**at));
-                if (!*at)
-                        return;
-                (*at)->event = event;
-        }
-        (*at)->line = line;
-        (*at)->value = lines[line].last;
+static CUresult record_plainly(const struct record *r)
+{
+        return r->has_flags ? real_cuda()->cuEventRecordWithFlags(r->event, r->stream, r->flags)
+                            : real_cuda()->cuEventRecord(r->event, r->stream);
 }
 
-static CUresult recorded(CUevent event, CUstream stream, CUresult e)
+/* Records the event and puts its value behind it. */
+static CUresult record(const struct record *r)
 {
-        if (e == CUDA_SUCCESS && atomic_load_explicit(&begun, memory_order_relaxed)) {
-                (void)pthread_mutex_lock(&lock);
-                mark_event(event, stream);
-                (void)pthread_mutex_unlock(&lock);
+        unsigned line = STREAMS_MAX;
+        uint64_t value = 0;
+        CUresult e;
+
+        if (!atomic_load_explicit(&begun, memory_order_relaxed))
+                return record_plainly(r);
+        if (is_ready() && takes_values(r->stream))
+                line = line_that_waits(r->stream, context_of(r->stream));
+        if (line < STREAMS_MAX && pthread_mutex_trylock(&lines[line].writes) != 0) {
+                note_wait(r->stream, context_of(r->stream)); /* for the next event */
+                line = STREAMS_MAX;
         }
+        e = record_plainly(r);
+        if (line < STREAMS_MAX) {
+                const uint64_t next = lines[line].last + 1;
+
+                if (e == CUDA_SUCCESS && real_cuda()->cuStreamWriteValue64_v2(
+                                                 r->stream, words_device + line * sizeof(uint64_t),
+                                                 next, 0) == CUDA_SUCCESS)
+                        lines[line].last = value = next;
+                (void)pthread_mutex_unlock(&lines[line].writes);
+        }
+        if (e == CUDA_SUCCESS)
+                set_mark(r->event, line, value);
         return e;
 }
 
 CUresult events_record(CUevent event, CUstream stream)
 {
-        return recorded(event, stream, real_cuda()->cuEventRecord(event, stream));
+        return record(&(struct record){.event = event, .stream = stream});
 }
 
 bool events_has_passed(CUevent event)
@@ -207,7 +331,7 @@ bool events_has_passed(CUevent event)
         const struct mark *m;
         bool r;
 
-        if (pthread_mutex_trylock(&lock) != 0)
+        if (!atomic_load(&begun) || pthread_mutex_trylock(&lock) != 0)
                 return false;
         m = *place_of(event);
         r = m && is_written(m->line, m->value);
@@ -216,16 +340,16 @@ bool events_has_passed(CUevent event)
 }
 
 /* True if the event's value is not there yet, and another stream writes it. */
-static bool must_wait(CUstream stream, CUevent event, CUdeviceptr *ret_at, uint32_t *ret_value)
+static bool must_wait(CUstream stream, CUcontext context, CUevent event, CUdeviceptr *ret_at,
+                      uint64_t *ret_value)
 {
         const struct mark *m;
         bool r = false;
 
         (void)pthread_mutex_lock(&lock);
         m = *place_of(event);
-        if (m && !is_written(m->line, m->value) &&
-            find_line(stream, context_of(stream)) != m->line) {
-                *ret_at = words_device + m->line * sizeof(uint32_t);
+        if (m && !is_written(m->line, m->value) && find_line(stream, context) != m->line) {
+                *ret_at = words_device + m->line * sizeof(uint64_t);
                 *ret_value = m->value;
                 r = true;
         }
@@ -235,13 +359,18 @@ static bool must_wait(CUstream stream, CUevent event, CUdeviceptr *ret_at, uint3
 
 static CUresult wait(CUstream stream, CUevent event, unsigned flags)
 {
+        CUcontext context;
         CUdeviceptr at;
-        uint32_t value;
+        uint64_t value;
 
-        if (atomic_load_explicit(&begun, memory_order_relaxed) &&
-            must_wait(stream, event, &at, &value) && takes_values(stream))
-                (void)real_cuda()->cuStreamWaitValue32_v2(stream, at, value,
-                                                          CU_STREAM_WAIT_VALUE_GEQ);
+        if (is_ready()) {
+                context = context_of(stream);
+                if (must_wait(stream, context, event, &at, &value) && takes_values(stream)) {
+                        (void)real_cuda()->cuStreamWaitValue64_v2(stream, at, value,
+                                                                  CU_STREAM_WAIT_VALUE_GEQ);
+                        note_wait(stream, context);
+                }
+        }
         return real_cuda()->cuStreamWaitEvent(stream, event, flags);
 }
 
@@ -274,7 +403,7 @@ ENTRY(cuEventRecord, (CUevent event, CUstream stream))
 
 ENTRY(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags))
 {
-        return recorded(event, stream, real_cuda()->cuEventRecordWithFlags(event, stream, flags));
+        return record(&(struct record){event, stream, flags, true});
 }
 
 ENTRY(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))

@@ -2,10 +2,10 @@
  *
  * A program's stream that waits for an event keeps its process on the GPU until the end of its time
  * slice, although nothing runs. A stream that waits for a value in memory gives the rest of the
- * slice away. So each event gets a value, which the stream writes behind the event, and a stream
- * that is to wait for the event first waits for this value. The wait for the event itself stays, so
- * a missing value costs time, never order.
- * Source: docs/measurements/slices.md. Any thread. */
+ * slice away. So an event behind work that may wait for other ranks gets a value, which the stream
+ * writes behind the event, and a stream that is to wait for the event first waits for this value.
+ * The wait for the event itself stays, so a missing value costs time, never order. Source:
+ * docs/measurements/slices.md. Any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,6 +14,8 @@
 
 /* Begins to give values to events: this process shares the card with other ranks. */
 void events_begin(void);
+/* Says that work which may wait for other ranks goes into a stream. captured: into a graph. */
+void events_note_wait(CUstream stream, bool captured);
 /* Work like cuEventRecord(), cuStreamWaitEvent(), cuEventDestroy() and cuStreamDestroy(). */
 CUresult events_record(CUevent event, CUstream stream);
 CUresult events_wait(CUstream stream, CUevent event);

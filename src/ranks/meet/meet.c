@@ -386,17 +386,17 @@ static void say_leave(struct meet *m, uint64_t uses)
         step_servers(); /* pass it on now: the process may end before the thread runs */
 }
 
-void meet_say_leave(struct meet *m, uint64_t uses)
+bool meet_say_leave(struct meet *m, uint64_t uses)
 {
         struct timespec until;
 
-        /* The program may end in a signal handler, in the middle of a function of this file. */
         (void)clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec++;
         if (pthread_mutex_timedlock(&lock, &until) != 0)
-                return;
+                return false;
         say_leave(m, uses);
         (void)pthread_mutex_unlock(&lock);
+        return true;
 }
 
 uint64_t meet_uses(struct meet *m)

@@ -41,8 +41,9 @@ void meet_cancel(struct meet *m);
 /* Leaves after `uses` collectives. The other ranks get an error only if they begin more collectives
  * than that. on_lost is not called any more. NULL is a no-op. */
 void meet_leave(struct meet *m, uint64_t uses);
-/* Only tells the others what meet_leave() tells them, at the end of the process. */
-void meet_say_leave(struct meet *m, uint64_t uses);
+/* Only tells the others what meet_leave() tells them, at the end of the process. False: it gave up
+ * after a second, because the process ends in the middle of a function of this file. */
+bool meet_say_leave(struct meet *m, uint64_t uses);
 /* Returns the least `uses` of the ranks that have left; UINT64_MAX: none has. Does not block. */
 uint64_t meet_uses(struct meet *m);
 
