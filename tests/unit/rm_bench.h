@@ -65,7 +65,7 @@ int freed(int fd, uint32_t client, uint32_t object);
 /* libcuda disables or enables a channel itself, through the door. */
 int libcuda_controls(int fd, uint32_t client, uint32_t channel, bool disable);
 
-/* What each group's time slice is at first. */
+/* The driver's own time slice of a group. */
 #define RM_OWN_SLICE_US 2048
 /* Returns a group's time slice. */
 uint64_t rm_slice_of(uint32_t client, uint32_t group);

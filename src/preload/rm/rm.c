@@ -32,7 +32,7 @@
 static struct lock ledger_lock;
 static struct channels ledger;
 static struct channels_call calls[CALLS_MAX];
-static unsigned groups_made;
+static atomic_uint groups_made;
 static bool frozen; /* channels that the program makes while frozen are disabled at once */
 static const struct rm_layout *layout;
 static char driver[32];
@@ -251,12 +251,7 @@ void rm_slice(uint64_t usec)
 
 unsigned rm_groups_made(void)
 {
-        unsigned n;
-
-        lock_acquire(&ledger_lock);
-        n = groups_made;
-        lock_release(&ledger_lock);
-        return n;
+        return atomic_load(&groups_made);
 }
 
 /* ---- requests of libcuda to RM ---- */

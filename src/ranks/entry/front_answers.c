@@ -22,18 +22,23 @@ __attribute__((constructor)) static void front_loaded(void)
                 log_open("libsublet-ranks", LOG_LEVEL_WARNING);
 }
 
-static void *replace(const char *symbol, void *found)
+static void *driver_function(const char *symbol)
 {
         void *own = events_replace(symbol);
 
+        return own ? own : devices_replace_driver(symbol);
+}
+
+static void *replace(const char *symbol, void *found)
+{
+        void *own = NULL;
+
         if (!found || real_is_looking() || !cards_ranks())
                 return found;
-        if (own)
-                return own;
         if (strncmp(symbol, "cuda", 4) == 0)
                 own = devices_replace_runtime(symbol);
         else if (strncmp(symbol, "cu", 2) == 0)
-                own = devices_replace_driver(symbol);
+                own = driver_function(symbol);
         else if (strncmp(symbol, "nvml", 4) == 0)
                 own = devices_replace_nvml(symbol);
         else

@@ -1,36 +1,38 @@
-/* kernel.c: owns the modules that are loaded: for each context, those of the texts in use. */
+/* kernel.c: owns the kernels that are loaded: for each context, those in use. */
 #include "ranks/kernel/kernel.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ranks/real/real_functions.h"
 
-struct module {
-        struct module *next;
-        const char *text;
-        CUmodule module;
+struct known {
+        struct known *next;
+        const char *text, *name;
+        CUmodule module; /* kernels of one text have one */
+        CUfunction function;
 };
 
-/* The modules of one context. They end with it, so none is unloaded. */
+/* The kernels of one context. Their modules end with it, so none is unloaded. */
 struct loaded {
         struct loaded *next;
         CUcontext context;
         unsigned long long id; /* 0: unknown, as with drivers before CUDA 12 */
         unsigned multiprocessors;
-        struct module *modules;
+        struct known *kernels;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct loaded *contexts;
 
-static void forget_modules(struct loaded *l)
+static void forget_kernels(struct loaded *l)
 {
-        while (l->modules) {
-                struct module *m = l->modules;
+        while (l->kernels) {
+                struct known *k = l->kernels;
 
-                l->modules = m->next;
-                free(m);
+                l->kernels = k->next;
+                free(k);
         }
 }
 
@@ -58,7 +60,7 @@ static CUresult find_context(struct loaded **ret)
         if (e != CUDA_SUCCESS)
                 return e;
         if (l) {
-                forget_modules(l);
+                forget_kernels(l);
         } else {
                 l = calloc(1, sizeof(*l));
                 if (!l)
@@ -74,45 +76,56 @@ static CUresult find_context(struct loaded **ret)
 }
 
 /* Loading is not work of a stream, so it may happen while one is captured. */
-static CUresult load(struct loaded *l, const char *text, struct module **ret)
+static CUresult load(const char *text, CUmodule *ret)
 {
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        struct module *m = calloc(1, sizeof(*m));
-        CUresult e;
+        CUresult e = real_cuda()->cuThreadExchangeStreamCaptureMode(&mode);
 
-        if (!m)
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        e = real_cuda()->cuThreadExchangeStreamCaptureMode(&mode);
         if (e == CUDA_SUCCESS) {
-                e = real_cuda()->cuModuleLoadData(&m->module, text);
+                e = real_cuda()->cuModuleLoadData(ret, text);
                 (void)real_cuda()->cuThreadExchangeStreamCaptureMode(&mode);
         }
+        return e;
+}
+
+/* Adds a kernel to those of a context. */
+static CUresult add(struct loaded *l, const char *text, const char *name, struct known **ret)
+{
+        const struct known *same = l->kernels;
+        struct known *k = calloc(1, sizeof(*k));
+        CUresult e;
+
+        if (!k)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        while (same && same->text != text)
+                same = same->next;
+        *k = (struct known){.next = l->kernels, .text = text, .name = name};
+        k->module = same ? same->module : NULL;
+        e = same ? CUDA_SUCCESS : load(text, &k->module);
+        if (e == CUDA_SUCCESS)
+                e = real_cuda()->cuModuleGetFunction(&k->function, k->module, name);
         if (e != CUDA_SUCCESS) {
-                free(m);
+                free(k);
                 return e;
         }
-        m->text = text;
-        m->next = l->modules;
-        l->modules = m;
-        *ret = m;
+        *ret = l->kernels = k;
         return CUDA_SUCCESS;
 }
 
 static CUresult find(const char *text, const char *name, struct kernel *ret)
 {
         struct loaded *l = NULL;
-        struct module *m;
+        struct known *k;
         CUresult e = find_context(&l);
 
         if (e != CUDA_SUCCESS)
                 return e;
-        for (m = l->modules; m && m->text != text; m = m->next)
+        for (k = l->kernels; k && (k->text != text || strcmp(k->name, name) != 0); k = k->next)
                 continue;
-        if (!m)
-                e = load(l, text, &m);
+        if (!k)
+                e = add(l, text, name, &k);
         if (e == CUDA_SUCCESS)
-                e = real_cuda()->cuModuleGetFunction(&ret->function, m->module, name);
-        ret->multiprocessors = l->multiprocessors;
+                *ret = (struct kernel){k->function, l->multiprocessors};
         return e;
 }
 

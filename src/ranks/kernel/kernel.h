@@ -10,5 +10,5 @@ struct kernel {
 };
 
 /* Finds a kernel in the current context, and loads its text if need be. The driver may wait for all
- * work of the context meanwhile. text: must stay, and be the same address each time. */
+ * work of the context meanwhile. text, name: must stay; text must be the same address each time. */
 CUresult kernel_find(const char *text, const char *name, struct kernel *ret);

@@ -18,7 +18,7 @@
 
 _Static_assert(EXCHANGE_PARTS == RING_PARTS, "the kernel has the ring's parts");
 
-/* What a rank sends to another one, or receives from it. */
+/* The directions of messages, seen from this rank. */
 enum direction { RECEIVES, SENDS, DIRECTIONS };
 
 struct group {
