@@ -197,6 +197,33 @@ def communicators_of_a_group_may_have_any_order(r):
         r.call("ncclCommDestroy", comm)
 
 
+def a_pair_may_have_a_communicator_of_its_own(r):
+    """PyTorch makes one for sends outside of groups, and puts each communicator in a stream of its own. Then all ranks reduce,
+    and send in a group."""
+    place, pair, event = c_void_p(r.memory.value + 4 * COUNT), c_void_p(), c_void_p()
+    stream, id = r.new_stream(), r.new_id()
+    r.cuda("cuEventCreate", byref(event), 2)
+    if r.rank < 2:
+        r.call("ncclCommInitRank", byref(pair), 2, id, r.rank)
+        for _ in range(20):
+            r.call("ncclRecv" if r.rank else "ncclSend", place, c_size_t(COUNT), FLOAT32, 1 - r.rank, pair, stream)
+            r.cuda("cuEventRecord", event, stream)
+            r.cuda("cuStreamWaitEvent", r.stream, event, 0)
+    comm = r.new_comm()
+    r.all_reduce(comm)
+    assert r.has_ended() and r.results() == {float(r.n)}
+    for i in range(20):
+        value = ctypes.c_uint.from_buffer(ctypes.c_float(r.rank + i))
+        r.cuda("cuMemsetD32Async", r.memory, value, c_size_t(COUNT), r.stream)
+        r.call("ncclGroupStart")
+        r.call("ncclSend", r.memory, c_size_t(COUNT), FLOAT32, (r.rank + 1) % r.n, comm, r.stream)
+        r.call("ncclRecv", place, c_size_t(COUNT), FLOAT32, (r.rank - 1) % r.n, comm, r.stream)
+        r.call("ncclGroupEnd")
+        assert r.has_ended() and r.results() == {float((r.rank - 1) % r.n + i)}
+    for c in (pair, comm) if r.rank < 2 else (comm,):
+        r.call("ncclCommDestroy", c)
+
+
 def a_communicator_in_progress_is_no_communicator(r):
     """The last rank is late."""
     config = Config(ctypes.sizeof(Config), 0xcafebeef, 21400, 0)

@@ -34,8 +34,9 @@ def ranks(world, scenario, n, **env):
     ("a_rank_that_exits_is_an_error_only_for_later_operations", 2), ("a_rank_that_exits_amid_its_work_is_an_error", 3),
     ("a_rank_may_end_by_os_exit", 2), ("os_exit_amid_work_is_an_error", 3),
     ("abort_is_an_error_for_others", 3), ("abort_without_work_is_no_error", 2), ("abort_ends_a_graph", 2),
-    ("abort_ends_a_group", 3), ("communicators_of_a_group_may_have_any_order", 3), ("abort_ends_a_split", 3),
-    ("abort_ends_a_shrink", 3), ("shrink_ends_what_waits", 3), ("splits_and_shrinks_follow_one_another", 3),
+    ("abort_ends_a_group", 3), ("communicators_of_a_group_may_have_any_order", 3),
+    ("a_pair_may_have_a_communicator_of_its_own", 4), ("abort_ends_a_split", 3), ("abort_ends_a_shrink", 3),
+    ("shrink_ends_what_waits", 3), ("splits_and_shrinks_follow_one_another", 3),
     ("an_operation_that_is_half_submitted_is_the_last_one", 3), ("events_order_streams_that_come_and_go", 3)])
 def test_ranks_of_one_card(card, scenario, n):
     ranks(card, scenario, n, MALLOC_PERTURB_="165").ok()
