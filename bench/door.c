@@ -6,6 +6,7 @@
  *
  * at_once() and copied() stand in for the real calls and do almost nothing, so the measured time is
  * sublet's. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,6 +19,8 @@
 #include "cuda/rm_abi.h"
 #include "preload/driver/real.h"
 #include "preload/hooks/bounds.h"
+#include "preload/process/cpus.h"
+#include "preload/process/libc_compat.h"
 #include "preload/rm/rm.h"
 #include "preload/share/ipc.h"
 #include "preload/state/core.h"
@@ -35,6 +38,16 @@ enum { CALLS = 20000, RUNS = 25, CHANNELS = 1000, ALLOCATIONS = 1000 };
 #define NOT_OURS _IOWR('T', 1, int)
 
 _Atomic(real_ioctl_fn *) real_ioctl;
+
+/* There is no daemon's hand here, so no thread hears it. */
+int compat_thread_start(void *(*start)(void *), void *argument)
+{
+        return ENOSYS;
+}
+
+void cpus_settle(void)
+{
+}
 
 static int at_once(int fd, unsigned long request, ...)
 {

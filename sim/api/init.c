@@ -10,6 +10,7 @@
 #include "sim/mps/client.h"
 #include "sim/session/fault.h"
 #include "sim/call/objects.h"
+#include "sim/rm/guard.h"
 #include "sim/rm/rm.h"
 #include "sim/space/space.h"
 #include "sim/queue/stream.h"
@@ -38,6 +39,7 @@ static void leave(void)
                 return;
         stream_abandon();
         channels_wake();
+        guard_leave();
         session_leave(sim.session);
 }
 

@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
 #include "nvml/nvml_abi.h"
+#include "sim/nvml/nvml_session.h"
+#include "sim/rm/guard.h"
 #include "sim/session/fault.h"
 #include "sim/session/identity.h"
 #include "sim/session/session.h"
@@ -57,6 +60,7 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result);
 static struct {
         pthread_mutex_t lock;
         struct session *session; /* joined at the first nvmlInit, left when the process ends */
+        pid_t pid;               /* the process that joined, which may be the parent */
         unsigned users;
         uint64_t looked_ns[SESSION_DEVICES], kernel_ns[SESSION_DEVICES]; /* at the last look */
         unsigned utilization[SESSION_DEVICES];
@@ -131,12 +135,37 @@ static nvmlReturn_t text_out(const char *text, char *to, unsigned length)
         return NVML_SUCCESS;
 }
 
+/* Needs the lock. */
+static int join(void)
+{
+        int r = nvml.session ? 0 : fault_setup(&acts); /* a child of fork() has the faults */
+
+        if (r == 0)
+                r = session_join(false, &nvml.session);
+        if (r == 0)
+                nvml.pid = getpid();
+        return r;
+}
+
+int nvml_join(struct session **ret_session)
+{
+        int r = 0;
+
+        pthread_mutex_lock(&nvml.lock);
+        if (!nvml.session || nvml.pid != getpid())
+                r = join();
+        if (r == 0)
+                *ret_session = nvml.session;
+        pthread_mutex_unlock(&nvml.lock);
+        return r;
+}
+
 EXPORT nvmlReturn_t nvmlInit_v2(void)
 {
         nvmlReturn_t r = NVML_SUCCESS;
 
         pthread_mutex_lock(&nvml.lock);
-        if (!nvml.session && (fault_setup(&acts) < 0 || session_join(false, &nvml.session) < 0))
+        if (!nvml.session && join() < 0)
                 r = NVML_ERROR_DRIVER_NOT_LOADED;
         else
                 r = (nvmlReturn_t)fault_check(__func__);
@@ -170,6 +199,7 @@ EXPORT nvmlReturn_t nvmlShutdown(void)
 
 __attribute__((destructor)) static void nvml_leave(void)
 {
+        guard_leave();
         if (nvml.session)
                 session_leave(nvml.session);
 }

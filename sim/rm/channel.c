@@ -1,23 +1,27 @@
-/* channel.c: owns which channels are disabled, and which threads run on them. Must never call other
- * parts of the simulator with its lock held. */
+/* channel.c: owns the channels of this process, and says which threads run on them. Must never call
+ * other parts of the simulator with its lock held. */
 #include "sim/rm/channel.h"
 
 #include <stdlib.h>
 
 #include "base/macros.h"
+#include "sim/rm/guard.h"
+#include "sim/rm/rm_layout.h"
 
+/* A channel is an entry of the session's table, where other processes disable it, too. */
 struct channel {
-        _Atomic bool disabled;
-        bool off;          /* by a control that succeeded */
-        unsigned half_off; /* controls that failed and that no enabling undid */
-        unsigned running;
-        struct channel *next_spare;
+        struct rm_entry entry;
+};
+
+/* An entry that this process has. It is never freed. */
+struct kept {
+        struct kept *next;
+        struct rm_entry *entry;
+        bool used;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static struct channel *spare;
-static unsigned disabled; /* number of disabled channels */
+static struct kept *all;
 
 static __thread struct {
         const _Atomic int *error; /* the sticky error of the context */
@@ -25,102 +29,101 @@ static __thread struct {
         struct channel *now; /* the channel on which this thread runs work now; NULL: none */
 } seat;
 
-struct channel *channel_new(void)
+/* Needs the lock. */
+static struct kept *kept_new(void)
 {
-        struct channel *ch;
+        struct rm_entry *e = rm_entry_new(session_rm(sim.session), guard_owner());
+        struct kept *k = e ? malloc(sizeof(*k)) : NULL;
 
-        (void)pthread_mutex_lock(&lock);
-        ch = spare;
-        if (ch)
-                spare = ch->next_spare;
-        (void)pthread_mutex_unlock(&lock);
-        return ch ? ch : calloc(1, sizeof(*ch));
+        if (k)
+                *k = (struct kept){.next = all, .entry = e};
+        else if (e)
+                rm_entry_free(e);
+        all = k ? k : all;
+        return k;
 }
 
-/* A control that failed disables nothing, but then it takes two enablings to undo one that
- * succeeds. Needs the lock. */
-static void set(struct channel *ch, bool off, unsigned half_off)
+struct channel *channel_new(uint32_t client, uint32_t handle)
 {
-        const bool disable = off || (half_off && ch->disabled);
+        struct kept *k;
 
-        ch->off = off;
-        ch->half_off = half_off;
-        if (ch->disabled == disable)
-                return;
-        atomic_store(&ch->disabled, disable);
-        disabled += disable ? 1U : -1U;
+        (void)pthread_mutex_lock(&lock);
+        k = all;
+        while (k && k->used)
+                k = k->next;
+        if (!k)
+                k = kept_new();
+        if (k)
+                k->used = true;
+        (void)pthread_mutex_unlock(&lock);
+        if (!k)
+                return NULL;
+        rm_entry_name(k->entry, client, handle, CLASS_CHANNEL);
+        return (struct channel *)k->entry;
 }
 
 void channel_end(struct channel *ch)
 {
+        rm_entry_clear(session_rm(sim.session), &ch->entry);
         (void)pthread_mutex_lock(&lock);
-        set(ch, false, 0);
-        ch->next_spare = spare;
-        spare = ch;
-        (void)pthread_cond_broadcast(&changed);
+        for (struct kept *k = all; k; k = k->next)
+                if (k->entry == &ch->entry)
+                        k->used = false;
         (void)pthread_mutex_unlock(&lock);
 }
 
-bool channel_enabled(struct channel *ch)
+static bool all_enabled(void)
 {
-        return !atomic_load(&ch->disabled);
-}
+        bool enabled = true;
 
-void channels_disable(struct channel *const *list, size_t n, bool fails)
-{
         (void)pthread_mutex_lock(&lock);
-        for (size_t i = 0; i < n; i++)
-                set(list[i], list[i]->off || !fails, list[i]->half_off + fails);
-        for (size_t i = 0; i < n; i++)
-                while (list[i]->running && list[i]->disabled && !atomic_load(&sim.exiting))
-                        (void)pthread_cond_wait(&changed, &lock);
+        for (const struct kept *k = all; k; k = k->next)
+                enabled = enabled && !(k->used && rm_stopped(k->entry));
         (void)pthread_mutex_unlock(&lock);
-}
-
-void channels_enable(struct channel *const *list, size_t n)
-{
-        (void)pthread_mutex_lock(&lock);
-        for (size_t i = 0; i < n; i++) {
-                const struct channel *ch = list[i];
-
-                set(list[i], false, ch->off || !ch->half_off ? ch->half_off : ch->half_off - 1);
-        }
-        (void)pthread_cond_broadcast(&changed);
-        (void)pthread_mutex_unlock(&lock);
+        return enabled;
 }
 
 void channels_await_enabled(void)
 {
-        (void)pthread_mutex_lock(&lock);
-        while (disabled && !atomic_load(&sim.exiting))
-                (void)pthread_cond_wait(&changed, &lock);
-        (void)pthread_mutex_unlock(&lock);
+        struct rm_owner *o = guard_owner();
+
+        while (o) {
+                const uint32_t changes = atomic_load(&o->changes);
+
+                if (all_enabled() || atomic_load(&sim.exiting))
+                        return;
+                rm_await(o, changes);
+        }
 }
 
 static bool stands(const struct channels_of *of)
 {
         for (unsigned i = 0; i < CHANNELS_COMPUTE; i++)
-                if (of->compute[i] && of->compute[i]->disabled)
+                if (of->compute[i] && rm_stopped(&of->compute[i]->entry))
                         return true;
         for (unsigned i = 0; i < CHANNELS_COPY; i++)
-                if (of->copy[i] && of->copy[i]->disabled)
+                if (of->copy[i] && rm_stopped(&of->copy[i]->entry))
                         return true;
         return false;
 }
 
 void channels_await(const struct channels_of *of, const _Atomic int *error)
 {
-        (void)pthread_mutex_lock(&lock);
-        while (stands(of) && !sim_cancelled(error))
-                (void)pthread_cond_wait(&changed, &lock);
-        (void)pthread_mutex_unlock(&lock);
+        struct rm_owner *o = guard_owner();
+
+        while (o) {
+                const uint32_t changes = atomic_load(&o->changes);
+
+                if (!stands(of) || sim_cancelled(error))
+                        return;
+                rm_await(o, changes);
+        }
 }
 
 void channels_wake(void)
 {
-        (void)pthread_mutex_lock(&lock);
-        (void)pthread_cond_broadcast(&changed);
-        (void)pthread_mutex_unlock(&lock);
+        if (guard_owner())
+                rm_wake(guard_owner());
 }
 
 /* ---- for the threads that run work ---- */
@@ -132,11 +135,30 @@ void channel_sit(struct channel *compute, struct channel *copy, const _Atomic in
         seat.copy = copy;
 }
 
-/* Needs the lock. */
 static void await_enabled(const struct channel *ch)
 {
-        while (ch->disabled && !sim_cancelled(seat.error))
-                (void)pthread_cond_wait(&changed, &lock);
+        struct rm_owner *o = guard_owner();
+
+        for (;;) {
+                const uint32_t changes = atomic_load(&o->changes);
+
+                if (!rm_stopped(&ch->entry) || sim_cancelled(seat.error))
+                        return;
+                rm_await(o, changes);
+        }
+}
+
+/* Says that work runs before it looks whether it may, as a control disables the channel before it
+ * looks whether work runs. So one of the two sees the other. */
+static void enter(struct channel *ch)
+{
+        for (;;) {
+                atomic_fetch_add(&ch->entry.running, 1);
+                if (!rm_stopped(&ch->entry) || sim_cancelled(seat.error))
+                        return;
+                atomic_fetch_sub(&ch->entry.running, 1);
+                await_enabled(ch);
+        }
 }
 
 void channel_begin(bool copies)
@@ -145,43 +167,26 @@ void channel_begin(bool copies)
 
         if (!ch)
                 return;
-        (void)pthread_mutex_lock(&lock);
-        await_enabled(ch);
-        ch->running++;
+        enter(ch);
         seat.now = ch;
-        (void)pthread_mutex_unlock(&lock);
-}
-
-/* Needs the lock. */
-static void leave(struct channel *ch)
-{
-        if (--ch->running == 0 && ch->disabled)
-                (void)pthread_cond_broadcast(&changed);
 }
 
 void channel_done(void)
 {
-        if (!seat.now)
-                return;
-        (void)pthread_mutex_lock(&lock);
-        leave(seat.now);
+        if (seat.now)
+                atomic_fetch_sub(&seat.now->entry.running, 1);
         seat.now = NULL;
-        (void)pthread_mutex_unlock(&lock);
 }
 
 bool channel_stops(void)
 {
         return seat.now &&
-               unlikely(atomic_load_explicit(&seat.now->disabled, memory_order_relaxed));
+               unlikely(atomic_load_explicit(&seat.now->entry.off, memory_order_relaxed) &
+                        RM_STOPPED);
 }
 
 void channel_stand(void)
 {
-        struct channel *ch = seat.now;
-
-        (void)pthread_mutex_lock(&lock);
-        leave(ch);
-        await_enabled(ch);
-        ch->running++;
-        (void)pthread_mutex_unlock(&lock);
+        atomic_fetch_sub(&seat.now->entry.running, 1);
+        enter(seat.now);
 }

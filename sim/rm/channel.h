@@ -4,7 +4,8 @@
  * Every operation of a stream runs on a channel. On a disabled channel no operation begins. A
  * running operation stops as soon as it uses no memory, and continues when the channel is enabled.
  * Channel objects are never freed, so that a late thread always finds a channel, perhaps of another
- * stream. channel.c has one lock, which is taken last. */
+ * stream. All processes of the session can disable a channel (shared_rm.h). channel.c has one lock,
+ * which is taken last. */
 #pragma once
 
 #include "sim/process/sim.h"
@@ -20,17 +21,10 @@ struct channels_of {
         struct channel *copy[CHANNELS_COPY];
 };
 
-struct channel *channel_new(void); /* an enabled channel; NULL: out of memory */
+/* Returns an enabled channel, which all processes of the session can name. NULL: no room. */
+struct channel *channel_new(uint32_t client, uint32_t handle);
 /* Enables a channel whose RM object is freed, and keeps it for reuse. */
 void channel_end(struct channel *ch);
-bool channel_enabled(struct channel *ch);
-
-/* Disables channels. Returns when no work runs on them, or the process exits. fails: the control
- * fails at a later channel of its list. On a card (H200, driver 580.159.04) the channels before
- * that one then run on, but need an enabling for this control, beside that for one that succeeds.
- */
-void channels_disable(struct channel *const *list, size_t n, bool fails);
-void channels_enable(struct channel *const *list, size_t n);
 /* Waits until no channel is disabled, or the process exits. */
 void channels_await_enabled(void);
 /* Waits until none of these channels is disabled, or sim_cancelled(error) is true. */

@@ -38,7 +38,7 @@ static int request(unsigned escape, void *argument, size_t bytes, bool wrapped)
                 if (errno != ENOTTY || rm_seen() == argument)
                         return -errno;
         }
-        return rm_answer(escape, argument, bytes);
+        return rm_call(escape, argument, bytes);
 }
 
 static uint32_t next_handle(void)
@@ -94,7 +94,7 @@ int queues_setup(void)
 
 static int device_make(unsigned device)
 {
-        struct rm_device_params params = {.device = device};
+        struct rm_device_params params = {.device = session_card(sim.session, device)};
         struct rm_subdevice_params sub = {0};
         uint32_t handle, subdevice;
         int r = make(SHORT, own.client, CLASS_DEVICE, &params, sizeof(params), &handle);

@@ -1,5 +1,6 @@
 /* rm.c: the resource manager (RM): the tree of this process's objects, and the answers to requests.
- * Must never take sim.lock, nor call the driver. */
+ * Must never take sim.lock, nor call the driver. A control of channels must make no system call but
+ * futex and nanosleep. */
 #include "sim/rm/rm.h"
 
 #include <errno.h>
@@ -7,19 +8,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/macros.h"
+#include "sim/rm/guard.h"
 #include "sim/session/fault.h"
 
-/* First handles that RM chooses. No two processes have a client with the same handle. */
-#define CLIENT_FIRST (0xc1d00000u + ((unsigned)getpid() * 16u & 0xffff0u))
+/* First handles that RM chooses. Clients are numbered in the session. */
+#define CLIENT_FIRST 0xc1d00001u
 #define OBJECT_FIRST 0xcaf00000u
 
 struct object {
         struct object *next;
         uint32_t client, handle, parent, class;
-        unsigned device;
+        uint64_t file;          /* the descriptor that made the client */
+        unsigned card;          /* the session's number */
+        struct rm_entry *entry; /* of a client or a device, so that other processes see it */
         struct channel *channel;
         bool scheduled, goes;
         uint64_t slice_us; /* of a group; the simulated hardware has no slices */
@@ -30,14 +33,23 @@ struct object {
  * channel.c. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects;
-static uint32_t clients, next_object = OBJECT_FIRST;
+static uint32_t next_object = OBJECT_FIRST;
+static uint64_t asking; /* the descriptor of the request that is being answered */
 
-static struct object *find(uint32_t client, uint32_t handle)
+static struct object *find_of_process(uint32_t client, uint32_t handle)
 {
         for (struct object *o = objects; o; o = o->next)
                 if (o->client == client && o->handle == handle)
                         return o;
         return NULL;
+}
+
+/* Finds an object that the request may use. */
+static struct object *find(uint32_t client, uint32_t handle)
+{
+        struct object *o = find_of_process(client, handle);
+
+        return o && o->file == asking ? o : NULL;
 }
 
 /* Returns the error for a handle that names no object. */
@@ -51,7 +63,7 @@ struct channel *rm_channel(uint32_t client, uint32_t channel)
         const struct object *o;
 
         (void)pthread_mutex_lock(&lock);
-        o = find(client, channel);
+        o = find_of_process(client, channel);
         (void)pthread_mutex_unlock(&lock);
         return o ? o->channel : NULL;
 }
@@ -86,16 +98,41 @@ static bool has_child(const struct object *parent, uint32_t class)
         return false;
 }
 
+static void hide(struct object *o)
+{
+        if (o->channel)
+                channel_end(o->channel);
+        if (o->entry) {
+                rm_entry_clear(session_rm(sim.session), o->entry);
+                rm_entry_free(o->entry);
+        }
+}
+
+/* Lets other processes see the object, if they may name it. */
+static bool show(struct object *o)
+{
+        if (is_channel(o->class)) {
+                o->channel = channel_new(o->client, o->handle);
+                return o->channel;
+        }
+        if (o->class != CLASS_CLIENT && o->class != CLASS_DEVICE)
+                return true;
+        o->entry = rm_entry_new(session_rm(sim.session), guard_owner());
+        if (o->entry)
+                rm_entry_name(o->entry, o->client, o->handle, o->class);
+        return o->entry;
+}
+
 static enum rm_status add(struct object made)
 {
         struct object *o;
 
-        if (is_channel(made.class) && !(made.channel = channel_new()))
+        made.file = asking;
+        if (!show(&made))
                 return RM_NO_MEMORY;
         o = malloc(sizeof(*o));
         if (!o) {
-                if (made.channel)
-                        channel_end(made.channel);
+                hide(&made);
                 return RM_NO_MEMORY;
         }
         *o = made;
@@ -104,14 +141,14 @@ static enum rm_status add(struct object made)
         return RM_OK;
 }
 
+/* As on a card, RM chooses the handle, whatever the request wants. */
 static enum rm_status alloc_client(struct rm_alloc_head *a)
 {
-        uint32_t handle = a->object ? a->object : CLIENT_FIRST + clients++;
-        enum rm_status status = RM_DUPLICATE_NAME;
+        const uint32_t handle =
+                CLIENT_FIRST + atomic_fetch_add(&session_rm(sim.session)->clients, 1);
+        const enum rm_status status =
+                add((struct object){.client = handle, .handle = handle, .class = CLASS_CLIENT});
 
-        if (!find(handle, handle))
-                status = add(
-                        (struct object){.client = handle, .handle = handle, .class = CLASS_CLIENT});
         if (status == RM_OK) {
                 a->object = handle;
                 a->class = CLASS_CLIENT;
@@ -119,11 +156,11 @@ static enum rm_status alloc_client(struct rm_alloc_head *a)
         return status;
 }
 
-static enum rm_status alloc(struct rm_alloc_head *a)
+static enum rm_status alloc(struct rm_alloc_head *a, uint32_t cards)
 {
         const struct rm_device_params *params = (const void *)(uintptr_t)a->params;
         const struct object *parent;
-        unsigned device;
+        unsigned card;
 
         if (a->class == 0 || a->class == 1 || a->class == CLASS_CLIENT)
                 return alloc_client(a);
@@ -138,11 +175,13 @@ static enum rm_status alloc(struct rm_alloc_head *a)
                 return RM_DUPLICATE_NAME;
         if (a->class == CLASS_DIAGNOSTICS && has_child(parent, a->class))
                 return RM_IN_USE;
-        device = parent->device;
+        card = parent->card;
         if (a->class == CLASS_DEVICE) {
-                device = params ? params->device : 0;
-                if (device >= session_device_count(sim.session))
+                card = params ? params->device : 0;
+                if (card >= session_card_count(sim.session))
                         return RM_INVALID_ARGUMENT;
+                if (!(cards & 1u << card)) /* which status a card's driver gives is not known */
+                        return RM_INSUFFICIENT_PERMISSIONS;
         } else if (!params && (a->class == CLASS_GROUP || is_channel(a->class))) {
                 return RM_INVALID_ARGUMENT;
         }
@@ -152,7 +191,7 @@ static enum rm_status alloc(struct rm_alloc_head *a)
                                    .handle = a->object,
                                    .parent = a->parent,
                                    .class = a->class,
-                                   .device = device,
+                                   .card = card,
                                    .slice_us = 2048});
 }
 
@@ -180,8 +219,7 @@ static enum rm_status free_object(uint32_t client, uint32_t handle)
                         continue;
                 }
                 *link = o->next;
-                if (o->channel)
-                        channel_end(o->channel);
+                hide(o);
                 free(o);
         }
         return RM_OK;
@@ -189,21 +227,23 @@ static enum rm_status free_object(uint32_t client, uint32_t handle)
 
 /* ---- controls ---- */
 
-/* ret_n: the number of channels before the first one that does not exist. */
-static enum rm_status pairs(const struct rm_disable_params *p, struct channel **ret_list,
-                            uint32_t *ret_n)
+static bool find_channel(uint32_t client, uint32_t channel, struct rm_found *ret)
 {
-        for (uint32_t i = 0; i < p->count; i++) {
-                const struct object *o = find(p->clients[i], p->channels[i]);
+        return rm_find(session_rm(sim.session), client, channel, ret) &&
+               atomic_load(&ret->entry->class) == CLASS_CHANNEL;
+}
 
-                *ret_n = i;
+/* Disables or enables the channels of the list. As on a card (H200, driver 580.159.04), a disabling
+ * that fails (stops is false) is counted for the channels before the missing one, which run on. */
+static enum rm_status switch_all(const struct rm_found *list, uint32_t n, bool disable, bool stops)
+{
+        struct rm_table *t = session_rm(sim.session);
 
-                if (!find(p->clients[i], p->clients[i]))
-                        return RM_INVALID_CLIENT;
-                if (!o || !o->channel)
-                        return RM_INVALID_CHANNEL;
-                ret_list[i] = o->channel;
-        }
+        for (uint32_t i = 0; i < n; i++)
+                if (!(disable ? rm_disable(&list[i], stops) : rm_enable(t, &list[i])))
+                        return RM_INVALID_CHANNEL; /* it has vanished meanwhile */
+        for (uint32_t i = 0; i < n && disable && stops; i++)
+                rm_await_stop(t, &list[i], &sim.exiting);
         return RM_OK;
 }
 
@@ -212,29 +252,30 @@ static enum rm_status pairs(const struct rm_disable_params *p, struct channel **
 static enum rm_status disable(const struct object *o, const struct rm_disable_params *p,
                               unsigned most)
 {
-        struct session_counters *n = &session_own(sim.session, o->device)->counters;
-        struct channel *list[RM_DISABLE_MOST];
+        const unsigned device = session_device_of(sim.session, o->card);
+        struct session_counters *n = &session_own(sim.session, device)->counters;
+        struct rm_found list[RM_DISABLE_MOST];
         enum rm_status status;
         uint32_t before = 0;
 
         if (p->event)
                 return RM_INSUFFICIENT_PERMISSIONS;
+        if (p->count == 0)
+                return RM_INVALID_PARAMETERS;
         if (p->count > RM_DISABLE_MOST)
                 return RM_INVALID_ARGUMENT;
         if (p->only_scheduling || p->rewind) /* only real cards support these options */
                 return RM_NOT_SUPPORTED;
-        status = pairs(p, list, &before);
-        if (status != RM_OK) {
-                if (p->disable)
-                        channels_disable(list, before, true);
-                else
-                        channels_enable(list, before);
-                return status;
+        while (before < p->count &&
+               find_channel(p->clients[before], p->channels[before], &list[before]))
+                before++;
+        if (before < p->count) {
+                (void)switch_all(list, before, p->disable, false);
+                return RM_INVALID_CHANNEL;
         }
-        if (p->disable)
-                channels_disable(list, MIN(p->count, most), false);
-        else
-                channels_enable(list, MIN(p->count, most));
+        status = switch_all(list, MIN(p->count, most), p->disable, true);
+        if (status != RM_OK)
+                return status;
         if (most < UINT_MAX)
                 return RM_TIMEOUT;
         session_count(p->disable ? &n->freezes : &n->thaws, 1);
@@ -254,15 +295,16 @@ static enum rm_status preemption_modes(const struct object *o, struct rm_preempt
 
 static enum rm_status channel_state(struct rm_state_params *p)
 {
-        const struct object *o = find(p->client, p->channel);
+        const struct object *o = find_of_process(p->client, p->channel);
+        struct rm_found f;
 
-        if (!find(p->client, p->client))
+        if (!rm_find(session_rm(sim.session), p->client, p->client, &f))
                 return RM_INVALID_CLIENT;
-        if (!o || !o->channel)
+        if (!find_channel(p->client, p->channel, &f))
                 return RM_INVALID_CHANNEL;
         p->bound = true;
-        p->enabled = channel_enabled(o->channel);
-        p->scheduled = o->scheduled;
+        p->enabled = !rm_stopped(f.entry);
+        p->scheduled = !o || o->scheduled;
         p->cpu_map = p->contention = p->runlist_set = p->deferred_error = 0;
         return RM_OK;
 }
@@ -322,9 +364,33 @@ static enum rm_status control(struct rm_control_call *c, unsigned most)
         }
 }
 
+/* ---- copies ---- */
+
+/* No object can be copied, but the status says whether the source exists. */
+static enum rm_status dup_object(const struct rm_dup_call *d)
+{
+        struct rm_found f;
+
+        if (!find(d->client, d->client))
+                return RM_INVALID_CLIENT;
+        if (!rm_find(session_rm(sim.session), d->source_client, d->source_client, &f))
+                return RM_INVALID_SOURCE;
+        if (!find_of_process(d->source_client, d->source) &&
+            (!rm_find(session_rm(sim.session), d->source_client, d->source, &f) ||
+             atomic_load(&f.entry->class) == CLASS_CHANNEL))
+                return RM_NOT_FOUND;
+        return RM_INVALID_ARGUMENT;
+}
+
 /* ---- requests ---- */
 
-static int answer_alloc(void *argument, size_t bytes)
+static void begin(const struct rm_caller *from)
+{
+        (void)pthread_mutex_lock(&lock);
+        asking = from->file;
+}
+
+static int answer_alloc(const struct rm_caller *from, void *argument, size_t bytes)
 {
         for (int is_long = 0; is_long < 2; is_long++) {
                 struct rm_alloc_form form = rm_alloc_form(is_long);
@@ -332,8 +398,8 @@ static int answer_alloc(void *argument, size_t bytes)
 
                 if (bytes != form.bytes)
                         continue;
-                (void)pthread_mutex_lock(&lock);
-                status = alloc(argument);
+                begin(from);
+                status = alloc(argument, from->cards);
                 (void)pthread_mutex_unlock(&lock);
                 memcpy((char *)argument + form.status, &status, sizeof(status));
                 return 0;
@@ -341,9 +407,9 @@ static int answer_alloc(void *argument, size_t bytes)
         return -EINVAL;
 }
 
-static int answer_free(struct rm_free_call *f)
+static int answer_free(const struct rm_caller *from, struct rm_free_call *f)
 {
-        (void)pthread_mutex_lock(&lock);
+        begin(from);
         f->status = free_object(f->client, f->object);
         (void)pthread_mutex_unlock(&lock);
         return 0;
@@ -360,7 +426,7 @@ static enum fault_control fault_of(const struct rm_control_call *c, unsigned *re
         return fault_control(p->disable, ret_value);
 }
 
-static int answer_control(struct rm_control_call *c)
+static int answer_control(const struct rm_caller *from, struct rm_control_call *c)
 {
         unsigned value = UINT_MAX;
 
@@ -374,7 +440,7 @@ static int answer_control(struct rm_control_call *c)
         case CONTROL_PART:
                 break;
         }
-        (void)pthread_mutex_lock(&lock);
+        begin(from);
         c->status = control(c, value);
         (void)pthread_mutex_unlock(&lock);
         return 0;
@@ -393,7 +459,31 @@ static int answer_version(struct rm_version_call *v)
         return v->reply ? 0 : -EINVAL;
 }
 
-int rm_answer(unsigned escape, void *argument, size_t bytes)
+static int answer_dup(const struct rm_caller *from, struct rm_dup_call *d)
+{
+        begin(from);
+        d->status = dup_object(d);
+        (void)pthread_mutex_unlock(&lock);
+        return 0;
+}
+
+void rm_close(uint64_t file)
+{
+        struct object *o;
+
+        (void)pthread_mutex_lock(&lock);
+        asking = file;
+        do {
+                o = objects;
+                while (o && (o->file != file || o->class != CLASS_CLIENT))
+                        o = o->next;
+                if (o)
+                        (void)free_object(o->client, o->handle);
+        } while (o);
+        (void)pthread_mutex_unlock(&lock);
+}
+
+int rm_answer(const struct rm_caller *from, unsigned escape, void *argument, size_t bytes)
 {
         const struct rm_wrapped_call *w = argument;
 
@@ -401,13 +491,16 @@ int rm_answer(unsigned escape, void *argument, size_t bytes)
         case ESCAPE_WRAPPED:
                 if (bytes != sizeof(*w) || w->escape == ESCAPE_WRAPPED)
                         return -EINVAL;
-                return rm_answer(w->escape, (void *)(uintptr_t)w->argument, w->size);
+                return rm_answer(from, w->escape, (void *)(uintptr_t)w->argument, w->size);
         case ESCAPE_ALLOC:
-                return answer_alloc(argument, bytes);
+                return answer_alloc(from, argument, bytes);
         case ESCAPE_FREE:
-                return bytes == sizeof(struct rm_free_call) ? answer_free(argument) : -EINVAL;
+                return bytes == sizeof(struct rm_free_call) ? answer_free(from, argument) : -EINVAL;
         case ESCAPE_CONTROL:
-                return bytes == sizeof(struct rm_control_call) ? answer_control(argument) : -EINVAL;
+                return bytes == sizeof(struct rm_control_call) ? answer_control(from, argument)
+                                                               : -EINVAL;
+        case ESCAPE_DUP:
+                return bytes == sizeof(struct rm_dup_call) ? answer_dup(from, argument) : -EINVAL;
         case ESCAPE_VERSION:
                 return bytes == sizeof(struct rm_version_call) ? answer_version(argument) : -EINVAL;
         default:

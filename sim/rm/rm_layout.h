@@ -8,7 +8,7 @@
 
 #define RM_TYPE 'F'
 
-enum { ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2a, ESCAPE_ALLOC = 0x2b };
+enum { ESCAPE_FREE = 0x29, ESCAPE_CONTROL = 0x2a, ESCAPE_ALLOC = 0x2b, ESCAPE_DUP = 0x34 };
 enum { ESCAPE_VERSION = 210, ESCAPE_WRAPPED = 211 };
 #define VERSION_QUERY '2' /* asks for the version, since 530.30.02 */
 
@@ -20,6 +20,7 @@ enum rm_status {
         RM_INVALID_CHANNEL = 0x21,
         RM_INVALID_CLASS = 0x22,
         RM_INVALID_CLIENT = 0x23,
+        RM_INVALID_SOURCE = 0x33, /* the client of an object that is to be copied is unknown */
         RM_INVALID_PARENT = 0x36,
         RM_INVALID_PARAMETERS = 0x3a,
         RM_NO_MEMORY = 0x51,
@@ -62,6 +63,10 @@ struct rm_wrapped_call {
 
 struct rm_free_call {
         uint32_t client, parent, object, status;
+};
+
+struct rm_dup_call {
+        uint32_t client, parent, object, source_client, source, flags, status;
 };
 
 struct rm_control_call {
@@ -176,7 +181,7 @@ struct rm_schedule_params {
 
 _Static_assert(sizeof(struct rm_version_call) == 72, "");
 _Static_assert(sizeof(struct rm_wrapped_call) == 16 && sizeof(struct rm_free_call) == 16, "");
-_Static_assert(sizeof(struct rm_control_call) == 32, "");
+_Static_assert(sizeof(struct rm_control_call) == 32 && sizeof(struct rm_dup_call) == 28, "");
 _Static_assert(offsetof(struct rm_control_call, status) == 28, "");
 _Static_assert(sizeof(struct rm_alloc_short_515) == 32 && sizeof(struct rm_alloc_short_535) == 32,
                "");

@@ -9,6 +9,7 @@
 
 #include "sim/session/frames.h"
 #include "sim/session/session.h"
+#include "sim/session/shared_rm.h"
 
 /* Frames of a card: enough for 256 GiB of managed memory. Unused frames are holes in the file. */
 #define SEGMENT_FRAMES 131072
@@ -39,6 +40,7 @@ struct session_segment {
         uint8_t gpu_uuid[SESSION_DEVICES][16];
         struct session_device device[SESSION_DEVICES];
         struct session_slot slot[SESSION_SLOTS];
+        struct rm_table rm; /* needs no lock */
         struct {
                 uint32_t high;           /* number of frames that were ever used */
                 _Atomic uint32_t hunger; /* how often a process found no frame to evict */

@@ -16,7 +16,7 @@
 #include "sim/session/segment.h"
 
 #define SEGMENTS "/dev/shm"
-#define LAYOUT   5 /* part of the file's name: other layouts have other files */
+#define LAYOUT   6 /* part of the file's name: other layouts have other files */
 
 bool segment_is_public(const char *name)
 {

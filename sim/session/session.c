@@ -310,6 +310,9 @@ static int segment_init(struct session_segment *g, const char *name)
         (void)pthread_mutexattr_destroy(&attr);
         if (r)
                 return -r;
+        r = rm_table_init(&g->rm);
+        if (r < 0)
+                return r;
         g->magic = SESSION_MAGIC;
         return 0;
 }
@@ -421,6 +424,11 @@ unmap:
         return r;
 }
 
+struct rm_table *session_rm(struct session *s)
+{
+        return &s->segment->rm;
+}
+
 void session_note_mps(struct session *s)
 {
         atomic_store(&s->own->mps, true);
@@ -470,6 +478,11 @@ void session_leave(struct session *s)
 unsigned session_device_count(const struct session *s)
 {
         return s->all ? s->segment->devices : s->visible;
+}
+
+unsigned session_card_count(const struct session *s)
+{
+        return s->segment->devices;
 }
 
 unsigned session_card(const struct session *s, unsigned device)

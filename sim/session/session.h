@@ -126,6 +126,8 @@ int session_name(char ret_name[static SESSION_NAME_MAX]);
 int session_join(bool cuda, struct session **ret_session);
 /* Notes that this process is a client of MPS, for NVML. */
 void session_note_mps(struct session *s);
+/* Returns the table of the objects of all processes' resource managers (shared_rm.h). */
+struct rm_table *session_rm(struct session *s);
 /* Opens a session only to look at it, until session_detach(). -ENOENT: there is no session. */
 int session_attach(const char *name, struct session **ret_session);
 void session_detach(struct session *s);
@@ -137,6 +139,8 @@ int session_remove(const char *name, bool force);
 /* Devices have this process's numbers: those of CUDA_VISIBLE_DEVICES for a CUDA process, NVML's for
  * an observer. With MIG, each instance is a device, and a CUDA process sees one of them. */
 unsigned session_device_count(const struct session *s);
+/* Returns the number of the session's devices, whatever this process sees. */
+unsigned session_card_count(const struct session *s);
 /* Converts between this process's numbers and the session's, which are NVML's. A card that this
  * process does not see is its device 0. */
 unsigned session_card(const struct session *s, unsigned device);

@@ -17,6 +17,7 @@ enum rm_escape {
         RM_ESCAPE_FREE = 0x29,
         RM_ESCAPE_CONTROL = 0x2a,
         RM_ESCAPE_ALLOC = 0x2b,
+        RM_ESCAPE_DUP = 0x34,
         RM_ESCAPE_CHECK_VERSION = 210,
         RM_ESCAPE_WRAPPED = 211, /* carries another of these calls in a struct rm_wrapped */
 };
@@ -101,6 +102,31 @@ static const struct rm_layout rm_layouts[] = {
          .long_status = 40},
 };
 
+/* Returns the layout of a driver by its version, such as "580.159.04"; NULL: not known. */
+static inline const struct rm_layout *rm_layout_of(const char *version)
+{
+        unsigned major = 0;
+
+        for (const char *p = version; *p >= '0' && *p <= '9' && major < 100000; p++)
+                major = major * 10 + (unsigned)(*p - '0');
+        for (size_t i = 0; i < sizeof(rm_layouts) / sizeof(rm_layouts[0]); i++)
+                if (major >= rm_layouts[i].first && major <= rm_layouts[i].last)
+                        return &rm_layouts[i];
+        return NULL;
+}
+
+/* Allocation parameters of RM_CLASS_DEVICE. RM numbers the GPUs of a machine, the same for all. */
+struct rm_device_params {
+        uint32_t instance, share, target_client, target_device, flags, pad;
+        uint64_t space_bytes, space_start, space_limit;
+        uint32_t space_mode, pad2;
+};
+
+/* Copies an object of another client into one's own. */
+struct rm_dup {
+        uint32_t client, parent, object, source_client, source, flags, status;
+};
+
 /* Allocation parameters of RM_CLASS_GROUP. */
 struct rm_group_params {
         uint32_t error_object, ecc_error_object, address_space, engine;
@@ -113,6 +139,7 @@ struct rm_group_params {
 /* RM's answer in the status field; 0: the call succeeded. */
 enum rm_status {
         RM_NO_PERMISSION = 0x1b,
+        RM_INVALID_ARGUMENT = 0x1f,
         RM_NO_CHANNEL = 0x21,
         RM_NO_CLIENT = 0x23,
         RM_NOT_SUPPORTED = 0x56,
@@ -128,8 +155,9 @@ struct rm_slice {
         uint64_t usec;
 };
 
-/* A control call for a subdevice: takes channels of the calling client off the hardware, or lets
- * them run again. When the call has returned, disabled channels do not run. */
+/* A control call for a subdevice: takes channels of any clients off the hardware, or lets them run
+ * again. When the call has returned, disabled channels do not run. RM counts: a channel runs when
+ * each disabling has been undone. */
 #define RM_DISABLE_CHANNELS     0x2080110bu
 #define RM_DISABLE_CHANNELS_MAX 64
 
@@ -144,6 +172,7 @@ struct rm_disable_channels {
 _Static_assert(sizeof(struct rm_version) == 72, "");
 _Static_assert(sizeof(struct rm_wrapped) == 16 && sizeof(struct rm_free) == 16, "as RM has them");
 _Static_assert(sizeof(struct rm_control) == 32 && offsetof(struct rm_control, params) == 16, "");
+_Static_assert(sizeof(struct rm_device_params) == 56 && sizeof(struct rm_dup) == 28, "");
 _Static_assert(sizeof(struct rm_alloc_short) == 32 && sizeof(struct rm_alloc_long) == 48, "");
 _Static_assert(offsetof(struct rm_alloc_long, status) == 40, "");
 _Static_assert(sizeof(struct rm_disable_channels) == 536, "");

@@ -31,6 +31,8 @@
 #include "daemon/net/read_turns.h"
 #include "daemon/queue/submit.h"
 #include "daemon/net/session.h"
+#include "daemon/hand/hand.h"
+#include "daemon/ledger/preemption.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/lend/host_pool.h"
@@ -64,6 +66,7 @@ static void end_connection(struct client *c)
         }
         if (!c->lost_told) {
                 c->lost_told = true;
+                preemption_forget(c);
                 event_begin(s);
                 sched_client_lost(s->sched, c->id, clock_now_ns(), &s->actions);
                 event_end(s);
@@ -184,6 +187,7 @@ static int on_measure_timer(sd_event_source *src, uint64_t usec, void *userdata)
         notice_absence(s, usec);
         figures_period(s);
         history_period(s);
+        preemption_offer_all(s);
         looks_sample(s);
         if (s->linger)
                 private_bound_log(s->place->dir);
@@ -414,6 +418,8 @@ static int server_open(struct server *s)
         if (r == 0)
                 r = reader_new(s->event, looks_told, s, &s->reader);
         if (r == 0)
+                r = preemption_new(s);
+        if (r >= 0)
                 r = host_pools_new(s);
         if (r == 0)
                 r = mps_servers_new(s);
@@ -452,6 +458,7 @@ static void server_close(struct server *s)
         (void)sd_event_source_disable_unref(s->measure_timer);
         (void)sd_event_source_disable_unref(s->linger_timer);
         (void)sd_event_source_disable_unref(s->accept_timer);
+        hand_free(s->hand);
         reader_free(s->reader);
         (void)sd_event_unref(s->event);
         users_free(s->users);

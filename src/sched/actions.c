@@ -84,12 +84,18 @@ static bool emit_account(struct sched *s, struct client *c, unsigned gpu, struct
 }
 
 /* LIMIT goes before GRANT, so that the limit covers the grant. GRANT goes before REVOKE, because
- * REVOKE names the granted lease. */
+ * REVOKE names the granted lease. PREEMPT goes first: a client must run to give way. */
 static bool emit_client(struct sched *s, struct client *c, struct sched_actions *out)
 {
         struct sched_action *o;
         unsigned gpu;
 
+        if (c->preempted != c->preempt_sent) {
+                o = next(s, out, c, SCHED_DO_PREEMPT, 0);
+                if (!o)
+                        return false;
+                o->preempt = c->preempt_sent = c->preempted;
+        }
         if (!c->lost) {
                 FOR_EACH_GPU_OF (c, gpu)
                         if (!emit_account(s, c, gpu, out))
@@ -115,6 +121,12 @@ static bool emit_client(struct sched *s, struct client *c, struct sched_actions 
                                 return false;
                         c->throttle_sent = c->throttle;
                         o->throttle = c->throttle;
+                }
+                if (c->prompt != c->prompt_sent) {
+                        o = next(s, out, c, SCHED_DO_PROMPT, 0);
+                        if (!o)
+                                return false;
+                        c->prompt_sent = o->prompt = c->prompt;
                 }
                 if (c->slice_ns != c->slice_sent_ns) {
                         o = next(s, out, c, SCHED_DO_SLICE, 0);

@@ -199,7 +199,7 @@ static uint64_t allocated(const struct holder *h, unsigned gpu)
 /* True if only the lease changes hands: the card is exclusive, and all memory fits. */
 static bool moves_nothing(const struct gpu *g)
 {
-        return g->exclusive && !g->oversubscribed;
+        return (g->exclusive || g->beside) && !g->oversubscribed;
 }
 
 /* Returns what a hand-off to h costs. Before one is measured, it is the time to move half a card.

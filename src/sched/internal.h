@@ -6,8 +6,8 @@
  * requests for unevictable bytes, fair.c the division of time, habits.c what is known of each
  * holder, turns.c the length and order of turns, victims.c the queue and the victims,
  * ordered_evictions.c evictions by order, late.c the overdue clients, slices.c the GPU's time
- * slices, settle.c the consequences of an event, look.c what each client does now, sched.c the
- * events, actions.c the messages. */
+ * slices, preempt.c which clients with leases the GPU runs now, settle.c the consequences of an
+ * event, look.c what each client does now, sched.c the events, actions.c the messages. */
 #pragma once
 
 #include <limits.h>
@@ -54,6 +54,7 @@ struct share {
         uint64_t parts;     /* while active: its weight, or more if its minimum needs it */
         int64_t service_ns; /* while active: real time above the base; else virtual time */
         struct share *next; /* while active, with a minimum: another such share */
+        uint64_t counted;   /* preempt.c: the last count that it was part of */
 };
 
 /* division.c: the division of a card's time among shares. */
@@ -64,12 +65,16 @@ struct division {
         int64_t sum_ns;             /* sum over the active shares, in real time */
         int64_t uncontested_ns;     /* virtual time in which nobody waited */
         struct share *with_minimum; /* list of the active shares that have a minimum */
+        /* preempt.c: the parts of the shares that work, as of that count. */
+        uint64_t working_parts, counted;
 };
 
 /* limits.c: the time of a card that a class, a user or a holder may still use. */
 struct bucket {
         unsigned maximum; /* thousandths of the card's time; 0: no limit */
         bool empty;       /* nothing is left, so it waits until enough is saved for a turn */
+        bool windowed;    /* it is filled once in each window, and its holders keep their leases */
+        bool used, can;   /* limits_check(): somebody runs or waits; all of them can be preempted */
         int64_t left_ns;
         uint64_t filled_ns, used_ns; /* when it was filled last, and up to when use is counted */
 };
@@ -174,7 +179,8 @@ struct holder {
         bool goes_on;   /* it gave its lease back unasked while others waited */
         bool promoted;  /* the floor gives it a turn before all priorities */
         bool stuck;     /* it waits for bytes that no client can be made to give */
-        bool held;      /* it has used all the time that a maximum leaves it */
+        bool held;      /* it has used all the time that a maximum leaves it, and waits */
+        bool used_up;   /* it has used its maximum's part of a window, and is preempted */
         bool leaves;    /* ordered_evictions.c: its eviction is ordered, but has not begun */
 
         bool counted_run; /* habits.c: the time since clock_ns will be added to run_ns */
@@ -215,6 +221,7 @@ struct client {
         int priority;
         bool alone;            /* nobody else has a lease of its cards while it wants one */
         bool mps;              /* it takes part in MPS */
+        bool preemptible;      /* the daemon can preempt it */
         struct client *next;   /* the next one of the same holder */
         uint32_t gpus;         /* mask with one bit per attached GPU */
         sched_client previous; /* an earlier connection of the same process */
@@ -244,8 +251,10 @@ struct client {
 
         /* Messages that are to be sent to the client. */
         bool dirty, send_grant, send_revoke, send_overdue;
+        bool preempted, preempt_sent; /* preempt.c */
         enum sched_throttle throttle, throttle_sent;
         uint64_t slice_ns, slice_sent_ns; /* slices.c */
+        bool prompt, prompt_sent;         /* preempt.c */
         uint64_t revoke_patience_ns;
 
         struct account *accounts[SCHED_GPUS_MAX]; /* &sched.nothing for an unused GPU */
@@ -256,9 +265,27 @@ struct side {
         uint64_t job;
         const struct holder *only; /* NULL: a job */
         unsigned clients;          /* how many have a lease */
-        bool works;                /* a client is not idle */
+        bool busy;                 /* a client is not idle */
+
+        /* preempt.c */
+        bool works;        /* a client is not idle, and may and need not give its lease back */
+        bool can;          /* it can be preempted */
+        bool competes;     /* it works, can be preempted, and none such has a higher priority */
+        bool runs;         /* it is the one that has the GPU's time */
+        bool off;          /* it is preempted for another side */
+        bool gapless;      /* it has worked for a while almost without idling */
+        int priority;      /* the lowest of its holders with a lease */
+        uint64_t since_ns; /* when it began to work */
+        int64_t gaps_ns;   /* how long it has idled lately */
+        uint64_t ran_ns;   /* when it last had the GPU's time */
+        uint64_t window;   /* number of the last window in which it got its part */
+        double part;       /* of the time of the sides that compete */
+        int64_t budget_ns; /* its part of a window */
+        int64_t left_ns;   /* what is left of that; below 0: overdrawn */
 };
 #define SLICE_SIDES 16U
+/* The most gaps that are kept in mind, and what a new side begins with. */
+#define PREEMPT_GAPS_NS ((int64_t)(50 * NSEC_PER_MSEC))
 
 struct gpu {
         bool present;
@@ -301,9 +328,13 @@ struct gpu {
         uint64_t contested_until_ns, oversubscribed_until_ns;
         int top_priority;               /* highest priority of the clients attached to this GPU */
         struct side sides[SLICE_SIDES]; /* slices.c */
-        unsigned n_sides, side_most;    /* side_most: the most clients of a side */
-        bool divided;                   /* two sides work, or did a moment ago */
-        uint64_t divided_until_ns;      /* as contested_until_ns */
+        unsigned n_sides, side_most;    /* side_most: the most clients of a side; 0: too many sides,
+                                           or one of them takes part in MPS */
+        bool preemptible;               /* a client is preemptible */
+        bool windowed;                  /* limits.c: a maximum holds in each window */
+        bool beside;               /* mode exclusive, but leases exist side by side (preempt.c) */
+        bool divided;              /* two sides work, or did a moment ago */
+        uint64_t divided_until_ns; /* as contested_until_ns */
 
         struct recent gib_ns;      /* times to move a GiB */
         uint64_t gib_guess_ns;     /* time to move a GiB, while none is measured */
@@ -314,6 +345,19 @@ struct gpu {
         uint64_t quantum_ns; /* the longest turn of the holder that was granted a lease last */
 
         /* fair.c */
+        /* preempt.c */
+        bool serial;            /* one side runs at a time */
+        bool alone;             /* no other side competes with the one that runs */
+        bool lower_off;         /* sides of lower priorities are preempted for a higher one */
+        bool long_slices;       /* programs without gaps run in long slices */
+        uint64_t guest_ns;      /* when the last short request beside them began */
+        uint64_t guest_end_ns;  /* until when it has the GPU for itself; 0: it has not */
+        uint64_t preempt_ns;    /* up to when the GPU's time is charged to sides */
+        uint64_t window;        /* number of the current window */
+        uint64_t window_ns;     /* when it began */
+        uint64_t piece_end_ns;  /* until then a lower priority runs; 0: none does so */
+        int64_t piece_saved_ns; /* time that the lower priorities have saved */
+
         bool promoted;          /* a holder that pays has its turn from the floor */
         bool drains;            /* a client drains, or is overdue with its eviction */
         struct client **payers; /* clients whose account has a weight, as of the last event */
@@ -368,6 +412,7 @@ struct sched {
         unsigned n_accounts, n_unused; /* n_accounts: how many were ever used */
         struct account nothing;        /* stays 0 */
         uint64_t passes;               /* number of the current pass */
+        uint64_t counts;               /* preempt.c: number of the last count of parts */
         struct client **attached;      /* two arrays of clients_max for each GPU */
         struct entry *order;           /* array of 2 * clients_max */
         unsigned n_order;
@@ -842,8 +887,27 @@ void late_set_deadlines(struct sched *s, struct client *c);
 /* Notes that c has read the LIMIT with that sequence number. */
 void late_answer(struct client *c, struct account *a, uint32_t sequence);
 
+/* ---- preempt.c ---- */
+/* True if c is late with its lease, and leaves the GPU's time to others. */
+bool preempt_overdue(const struct client *c);
+/* True if all clients of h that run or wait to run can be preempted. */
+bool preempt_can(const struct holder *h);
+/* True if in mode exclusive all that run or wait to run may have leases at a time, because the GPU
+ * can run one of them at a time, and no byte must move. */
+bool preempt_shares_exclusive(const struct sched *s, unsigned gpu);
+/* Charges the time since the last event to the sides that had it. */
+void preempt_use(struct sched *s, unsigned gpu);
+/* Decides which clients with leases the GPU runs until the next event. */
+void preempt_decide(struct sched *s, unsigned gpu);
+/* True if c is to say at once when it idles: others have the GPU's time then. */
+bool preempt_prompt(const struct sched *s, const struct client *c);
+/* Lets all clients of the GPU run. */
+void preempt_end(struct sched *s, unsigned gpu);
+
 /* ---- slices.c ---- */
-/* Counts the sides of a GPU, after leases have changed. */
+/* Returns the side of a holder; NULL: the GPU does not have it. */
+struct side *slices_side(struct gpu *g, const struct holder *h);
+/* Brings the sides of a GPU up to date, after leases have changed. */
 void slices_survey(struct sched *s, unsigned gpu);
 /* Returns the time slice of c; 0: the driver's own. */
 uint64_t slices_of(struct sched *s, const struct client *c);

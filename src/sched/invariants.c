@@ -282,6 +282,86 @@ static const char *check_divisions(const struct sched *s, unsigned gpu)
         return broken;
 }
 
+/* ---- which side runs ---- */
+
+/* What the clients of a side do on one GPU. */
+struct doing {
+        bool works, can, runs;
+};
+
+static bool is_of(const struct side *side, const struct holder *h)
+{
+        return h->job ? side->job == h->job : side->only == h;
+}
+
+static bool could_run(const struct client *c)
+{
+        return c->lease && !c->lost && !c->idle && !c->draining && !preempt_overdue(c) &&
+               !(c->holder->used_up && c->preemptible);
+}
+
+static struct doing look_at(const struct sched *s, unsigned gpu, const struct side *side)
+{
+        struct doing r = {.can = true};
+        const struct client *c;
+
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                if (!c->lease || !is_of(side, c->holder))
+                        continue;
+                r.can &= c->preemptible && !c->draining && !c->stands && !c->lost && !c->mps &&
+                         c->gpus == UINT32_C(1) << gpu;
+                r.works |= could_run(c);
+                r.runs |= could_run(c) && !c->preempted;
+        }
+        return r;
+}
+
+/* True if side `low` runs although a higher priority works, without time that was saved for it. */
+static bool runs_before(const struct gpu *g, const struct side *low, const struct side *high)
+{
+        return low->priority < high->priority && g->piece_end_ns == 0;
+}
+
+static const char *check_sides(const struct sched *s, unsigned gpu)
+{
+        const struct gpu *g = &s->gpu[gpu];
+        const unsigned n = MIN(g->n_sides, SLICE_SIDES);
+        struct doing d[SLICE_SIDES] = {0};
+        unsigned running = 0, could = 0, run = 0;
+
+        for (unsigned i = 0; i < n; i++) {
+                d[i] = look_at(s, gpu, &g->sides[i]);
+                run += d[i].runs;
+                could += d[i].works;
+                running += d[i].works && d[i].can && d[i].runs;
+        }
+        if (could && !run)
+                return "invariant 6: sides could run on a GPU, and none does";
+        if (g->serial && running > 1)
+                return "invariant 6: two sides run on a serial GPU";
+        if (g->piece_end_ns > s->now_ns + 10 * NSEC_PER_MSEC)
+                return "invariant 6: a lower priority runs for too long";
+        for (unsigned i = 0; i < n && s->config.mode != SCHED_MODE_OFF; i++)
+                for (unsigned k = 0; k < n; k++)
+                        if (d[i].works && d[i].can && d[i].runs && d[k].works && d[k].can &&
+                            runs_before(g, &g->sides[i], &g->sides[k]))
+                                return "invariant 6: a lower priority runs before a higher one";
+        return NULL;
+}
+
+static const char *check_preempted(const struct sched *s, const struct client *c)
+{
+        if (!c->preempted)
+                return NULL;
+        if (!c->preemptible || s->config.mode == SCHED_MODE_OFF)
+                return "invariant 6: a client is preempted that cannot be";
+        if (!c->lease || c->lost || c->idle)
+                return "invariant 6: a client without work is preempted";
+        if (!c->overdue && (c->draining || c->stands || c->mps))
+                return "invariant 6: a client that must run is preempted";
+        return NULL;
+}
+
 const char *sched_check(const struct sched *s, uint64_t now_ns)
 {
         const char *broken;
@@ -298,6 +378,8 @@ const char *sched_check(const struct sched *s, uint64_t now_ns)
                         broken = check_order(s, gpu);
                 if (!broken)
                         broken = check_divisions(s, gpu);
+                if (!broken && !restarting)
+                        broken = check_sides(s, gpu);
                 if (broken)
                         return broken;
         }
@@ -305,6 +387,8 @@ const char *sched_check(const struct sched *s, uint64_t now_ns)
                 if (!s->client[i].used)
                         continue;
                 broken = check_client(s, &s->client[i]);
+                if (!broken)
+                        broken = check_preempted(s, &s->client[i]);
                 if (broken)
                         return broken;
         }

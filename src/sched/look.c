@@ -14,7 +14,8 @@ int sched_client_look(const struct sched *s, sched_client id, struct sched_look 
                                    .flags = c->flags,
                                    .idle = c->idle,
                                    .grows = c->lease && c->waiting,
-                                   .unevictable = c->unevictable_ticket};
+                                   .unevictable = c->unevictable_ticket,
+                                   .preempted = c->preempted};
         return 0;
 }
 
@@ -23,7 +24,8 @@ void client_note_look(struct sched *s, struct client *c)
 {
         const unsigned look = c->state | c->flags << 3 | (unsigned)c->idle << 8 |
                               (unsigned)(c->lease && c->waiting) << 9 |
-                              (unsigned)(c->unevictable_ticket > 0) << 10;
+                              (unsigned)(c->unevictable_ticket > 0) << 10 |
+                              (unsigned)c->preempted << 11;
 
         if (look == c->look)
                 return;

@@ -43,6 +43,16 @@ enum planted {
         PLANTED_NO_MAXIMUM,          /* a maximum ends no turn */
         PLANTED_WEIGHTS_IGNORED,     /* every share has the same weight */
         PLANTED_JOBS_APART,          /* an exclusive card runs one rank of a job at a time */
+        PLANTED_PREEMPTED_DRAINS, /* a preempted client is asked to drain, and stays off the GPU */
+        PLANTED_IDLE_STAYS_OFF,   /* a preempted client that idles stays off the GPU */
+        PLANTED_PREEMPTIBLE_FOR_GOOD, /* a client that can no longer be preempted counts as off */
+        PLANTED_PARTS_ALIKE,          /* each side has the same part of a window */
+        PLANTED_LENT_FOR_GOOD,        /* a side that begins to work waits for the others' windows */
+        PLANTED_LOWER_STARVES,        /* a higher priority that works keeps others off the GPU */
+        PLANTED_OVERDUE_RUNS, /* an overdue client goes on beside those that it keeps waiting */
+        PLANTED_EXCLUSIVE_RUNS_ALL, /* mode exclusive with several leases runs all of them */
+        PLANTED_PREEMPTED_PAYS,     /* time in which a client is preempted uses up its maximum */
+        PLANTED_GUESTS_WAIT,        /* short requests wait for the long slices of others */
         PLANTED_END
 };
 

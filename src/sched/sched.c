@@ -22,6 +22,7 @@ void sched_config_default(struct sched_config *c)
                 .grace_ns = 5 * NSEC_PER_SEC,
                 .patience_ns = 2 * NSEC_PER_SEC,
                 .unevictable_permille = 50,
+                .window_ns = 100 * NSEC_PER_MSEC,
         };
 }
 
@@ -42,6 +43,7 @@ void config_clamp(struct sched_config *c)
         c->host_budget_bytes = MIN(c->host_budget_bytes, BYTES_MAX);
         c->restart_grace_ns = MIN(c->restart_grace_ns, day);
         c->unevictable_permille = MIN(c->unevictable_permille, 900U);
+        c->window_ns = clamp_u64(c->window_ns, 20 * NSEC_PER_MSEC, NSEC_PER_SEC);
 }
 
 struct sched *sched_new(const struct sched_config *config)

@@ -72,6 +72,8 @@ struct sched_config {
         uint64_t restart_grace_ns;  /* time after the first event in which a restarted daemon grants
                                        nothing; 0: a first start */
         unsigned unevictable_permille; /* share of a card for unevictable bytes; default 50 */
+        uint64_t window_ns;            /* where the GPU runs one side at a time, each gets its part
+                                          of every such window; default 100 ms, 20 ms to 1 s */
         uint64_t seed;                 /* keeps two daemons on one card out of step */
 };
 
@@ -100,7 +102,9 @@ enum sched_action_type {
         SCHED_DO_SPARE,     /* send SPARE */
         SCHED_DO_CONTESTED, /* send CONTESTED, with the value that stands for the throttle */
         SCHED_DO_SLICE,     /* send SLICE(slice_ns) */
+        SCHED_DO_PROMPT,    /* send PROMPT(prompt) */
         SCHED_DO_OVERDUE,   /* log that the client is overdue, and kill it if so configured */
+        SCHED_DO_PREEMPT,   /* take the client's channels off the GPU, or let them run: `preempt` */
 };
 
 /* The limit on a client's work in flight. */
@@ -135,6 +139,8 @@ struct sched_action {
                 uint64_t exported;
                 enum sched_throttle throttle;
                 uint64_t slice_ns; /* 0: the driver's own */
+                bool prompt;       /* the client is to say at once when it idles */
+                bool preempt;      /* true: off the GPU; false: they run */
         };
 };
 
@@ -256,6 +262,12 @@ int sched_client_alone(struct sched *s, sched_client id, bool alone, uint64_t no
 int sched_client_mps(struct sched *s, sched_client id, bool mps, uint64_t now_ns,
                      struct sched_actions *out);
 
+/* Says that the daemon can preempt a client, or can no longer: take its channels off the GPU in the
+ * middle of its work while it keeps its lease and memory. A client that can no longer be preempted
+ * runs again by itself: no action follows. Returns 0 or -ESTALE. */
+int sched_client_preemptible(struct sched *s, sched_client id, bool yes, uint64_t now_ns,
+                             struct sched_actions *out);
+
 struct sched_attach {
         struct sched_usage usage;
         uint64_t unevictable_requested; /* room for the context that is about to be created */
@@ -356,7 +368,7 @@ int sched_set_mode(struct sched *s, enum sched_mode mode, uint64_t now_ns,
                    struct sched_actions *out);
 
 /* Sets what may change while clients run: the quanta, handoff_permille, floor_permille, grace_ns,
- * patience_ns and idle_release_ns. */
+ * patience_ns, idle_release_ns and window_ns. */
 void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t now_ns,
                       struct sched_actions *out);
 
@@ -372,6 +384,7 @@ struct sched_gpu_view {
         uint64_t handoffs_timed; /* hand-offs whose duration was measured */
         uint64_t handoff_ns;     /* duration of the last of these */
         bool contested;
+        bool serial; /* the GPU runs one side at a time (docs/scheduling.md) */
         unsigned waiting, running;
 };
 int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *ret);
@@ -389,6 +402,7 @@ struct sched_client_view {
         bool foreign;         /* the client waits because of foreign processes alone */
         bool held;            /* the client waits because it has used the time of its maximum */
         int priority;         /* the lowest priority of the clients that run together with it */
+        bool preempted;       /* the scheduler keeps its channels off the GPU */
 };
 int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                       struct sched_client_view *ret);
@@ -400,6 +414,7 @@ struct sched_look {
         bool idle;        /* as in struct sched_client_view */
         bool grows;       /* it has a lease, and waits for more memory */
         bool unevictable; /* it waits for bytes that cannot be moved */
+        bool preempted;   /* as in struct sched_client_view */
 };
 int sched_client_look(const struct sched *s, sched_client id, struct sched_look *ret);
 /* Returns a client whose look has changed since it was returned last; 0: there is none. */

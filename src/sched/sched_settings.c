@@ -78,6 +78,7 @@ void sched_set_config(struct sched *s, const struct sched_config *c, uint64_t no
         s->config.grace_ns = c->grace_ns;
         s->config.patience_ns = c->patience_ns;
         s->config.idle_release_ns = c->idle_release_ns;
+        s->config.window_ns = c->window_ns;
         config_clamp(&s->config);
         for (unsigned i = 0; i < s->clients; i++)
                 if (s->client[i].used)
@@ -152,6 +153,21 @@ int sched_client_mps(struct sched *s, sched_client id, bool mps, uint64_t now_ns
         if (!c)
                 return -ESTALE;
         c->mps = mps;
+        touch_end(s, out);
+        return 0;
+}
+
+int sched_client_preemptible(struct sched *s, sched_client id, bool yes, uint64_t now_ns,
+                             struct sched_actions *out)
+{
+        struct client *c = client_find(s, id);
+
+        touch_begin(s, now_ns, client_gpus(c));
+        if (!c)
+                return -ESTALE;
+        c->preemptible = yes;
+        if (!yes && !PLANTED(PREEMPTIBLE_FOR_GOOD)) /* its channels are back on the GPU already */
+                c->preempted = c->preempt_sent = false;
         touch_end(s, out);
         return 0;
 }

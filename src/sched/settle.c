@@ -26,7 +26,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         g->allocated = g->ahead = 0;
         g->lease_first = NULL;
         g->lease_others = false;
-        g->exclusive = s->config.mode == SCHED_MODE_EXCLUSIVE;
+        g->exclusive = g->preemptible = false;
         g->wanted = g->lower_waits = g->claimed = false;
         g->top_priority = INT32_MIN;
         g->head = g->lease_head = NULL;
@@ -39,6 +39,7 @@ static void survey_gpu(struct sched *s, unsigned gpu)
                         g->immovable += account_movable(a);
                 g->drains |= c->holder->draining || (c->overdue && a->evicting);
                 g->allocated += a->usage.allocated;
+                g->preemptible |= c->preemptible;
                 if (c->holder == h)
                         continue;
                 h = c->holder;
@@ -51,6 +52,8 @@ static void survey_gpu(struct sched *s, unsigned gpu)
         }
         hold(s, g->allocated + g->unevictable > gpu_usable(g), &g->oversubscribed,
              &g->oversubscribed_until_ns);
+        g->beside = s->config.mode == SCHED_MODE_EXCLUSIVE && preempt_shares_exclusive(s, gpu);
+        g->exclusive |= s->config.mode == SCHED_MODE_EXCLUSIVE && !g->beside;
         if (g->exclusive && !was_exclusive)
                 FOR_EACH_HOLDER_ON (s, gpu, h)
                         turns_shorten(s, h);
@@ -608,34 +611,58 @@ void client_refresh(struct sched *s, struct client *c)
         client_note_look(s, c);
 }
 
+static void ask(struct sched *s, struct client *c)
+{
+        unsigned gpu;
+
+        if (!c->holder->awaited)
+                c->holder->yielding = false;
+        FOR_EACH_GPU_OF (c, gpu) {
+                if (c->accounts[gpu]->top_up)
+                        top_up(s, c, gpu);
+        }
+        late_set_deadlines(s, c);
+}
+
+static void conclude(struct sched *s, struct client *c)
+{
+        const enum sched_throttle throttle = throttle_of(s, c);
+        const uint64_t slice_ns = slices_of(s, c);
+        const bool prompt = preempt_prompt(s, c);
+
+        if (throttle != c->throttle || slice_ns != c->slice_ns || prompt != c->prompt) {
+                c->prompt = prompt;
+                c->throttle = throttle;
+                c->slice_ns = slice_ns;
+                if (!c->lost)
+                        actions_mark(s, c);
+        }
+        if (c == c->holder->first)
+                limits_wake(s, c->holder);
+        client_refresh(s, c);
+}
+
+/* Which clients run is decided after the last REVOKE. A second walk over all clients would be slow,
+ * so it is made only where clients can be preempted. */
 static void finish(struct sched *s)
 {
+        bool apart = false;
         struct client *c;
+        unsigned gpu;
 
+        FOR_EACH_TOUCHED_GPU (s, gpu)
+                apart |= s->gpu[gpu].preemptible;
         FOR_EACH_TOUCHED_CLIENT (s, c) {
-                enum sched_throttle throttle;
-                uint64_t slice_ns;
-                unsigned gpu;
-
-                if (!c->holder->awaited)
-                        c->holder->yielding = false;
-                FOR_EACH_GPU_OF (c, gpu) {
-                        if (c->accounts[gpu]->top_up)
-                                top_up(s, c, gpu);
-                }
-                throttle = throttle_of(s, c);
-                slice_ns = slices_of(s, c);
-                if (throttle != c->throttle || slice_ns != c->slice_ns) {
-                        c->throttle = throttle;
-                        c->slice_ns = slice_ns;
-                        if (!c->lost)
-                                actions_mark(s, c);
-                }
-                late_set_deadlines(s, c);
-                if (c == c->holder->first)
-                        limits_wake(s, c->holder);
-                client_refresh(s, c);
+                ask(s, c);
+                if (!apart)
+                        conclude(s, c);
         }
+        FOR_EACH_TOUCHED_GPU (s, gpu)
+                preempt_decide(s, gpu);
+        if (!apart)
+                return;
+        FOR_EACH_TOUCHED_CLIENT (s, c)
+                conclude(s, c);
 }
 
 static void pass(struct sched *s)
@@ -649,6 +676,8 @@ static void pass(struct sched *s)
         if (s->now_ns < s->restart_until_ns) {
                 /* The ledger is incomplete: nothing is granted, and no client is asked. */
                 wake_at(s, s->restart_until_ns);
+                FOR_EACH_TOUCHED_GPU (s, gpu)
+                        preempt_end(s, gpu);
                 FOR_EACH_TOUCHED_CLIENT (s, c)
                         client_refresh(s, c);
                 survey(s);

@@ -43,6 +43,7 @@ void touch_begin(struct sched *s, uint64_t now_ns, uint32_t gpus)
         }
         FOR_EACH_TOUCHED_GPU (s, gpu) {
                 limits_use(s, gpu);
+                preempt_use(s, gpu);
                 fair_bill(s, gpu);
         }
 }

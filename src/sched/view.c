@@ -70,6 +70,7 @@ int sched_gpu_view(const struct sched *s, unsigned gpu, struct sched_gpu_view *r
                 .handoffs_timed = g->handoffs_timed,
                 .handoff_ns = g->handoff_ns,
                 .contested = g->contested,
+                .serial = g->serial,
         };
         FOR_EACH_CLIENT_ON (s, gpu, c) {
                 if (c->lease)
@@ -198,6 +199,7 @@ int sched_client_view(const struct sched *s, sched_client id, uint64_t now_ns,
                 .foreign = foreign_blocks(s, c->holder),
                 .held = c->holder->waiting && c->holder->held,
                 .priority = c->holder->priority,
+                .preempted = c->preempted,
         };
         return 0;
 }

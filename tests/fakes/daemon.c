@@ -5,10 +5,12 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "daemon/hand/hand.h"
 #include "daemon/history/history.h"
 #include "daemon/ledger/event.h"
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/card_figures.h"
+#include "daemon/ledger/preemption.h"
 #include "daemon/metrics/tally.h"
 #include "daemon/mps/mps_servers.h"
 #include "fakes/daemon.h"
@@ -143,4 +145,15 @@ WEAK void tally_refused(struct client *c, unsigned ordinal)
 
 WEAK void tally_ended(struct client *c)
 {
+}
+
+unsigned hands_offered, hand_orders;
+WEAK void preemption_offer(struct client *c)
+{
+        hands_offered++;
+}
+
+WEAK void hand_order(struct hand *h, uint64_t id, bool off)
+{
+        hand_orders++;
 }

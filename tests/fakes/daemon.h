@@ -17,3 +17,5 @@ extern bool pool_helps;
 extern unsigned pool_looks, pools_attached;
 /* The result of figures_most(). */
 extern uint64_t most;
+/* The calls of preemption_offer() and hand_order(). */
+extern unsigned hands_offered, hand_orders;

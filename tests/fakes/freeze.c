@@ -34,6 +34,11 @@ WEAK bool freeze_is_ready(void)
         return freezer.mode != WIRE_FREEZE_OFF && freezer.ready;
 }
 
+WEAK bool freeze_is_shared(void)
+{
+        return freeze_is_ready() && freezer.shared;
+}
+
 WEAK bool freeze_prepare(bool needed)
 {
         want_lock();
@@ -180,4 +185,15 @@ WEAK void rm_slice(uint64_t usec)
 WEAK unsigned rm_groups_made(void)
 {
         return 0;
+}
+
+WEAK void rm_offer_hand(int page, int line)
+{
+        freezer.offered[0] = page;
+        freezer.offered[1] = line;
+}
+
+WEAK void rm_hand_ready(bool ready)
+{
+        freezer.hand_ready = ready;
 }

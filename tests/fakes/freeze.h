@@ -8,6 +8,9 @@ extern struct freezer {
         enum wire_freeze mode;
         enum wire_freeze allowed; /* the daemon's last limit on freezing */
         bool ready;               /* the self-test has passed */
+        bool shared;              /* and RM counts */
+        bool hand_ready;          /* the hand may act */
+        int offered[2];           /* the page and socket of the hand */
         bool begins, confirms;    /* results of freeze_begin() and freeze_confirm() */
         bool stands;
         bool sure;                  /* freeze_confirm() has succeeded since freeze_begin() */

@@ -197,7 +197,9 @@ static void event(struct stage *g)
                 (void)sched_client_request(g->s, a->id, gpu, &request, g->now_ns, &g->out);
                 break;
         case 8:
-                if (what & 64)
+                if (what & 64 && who & 32)
+                        (void)sched_client_preemptible(g->s, a->id, what & 128, g->now_ns, &g->out);
+                else if (what & 64)
                         (void)sched_client_stands(g->s, a->id, what & 128, g->now_ns, &g->out);
                 else
                         (void)sched_client_idle(g->s, a->id, lease, what & 128, g->now_ns, &g->out);

@@ -73,6 +73,7 @@ _OURS = ("SUBLET_", "SIMCUDA_", "PROGRAM_")
 _CALLERS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "COLUMNS", "LINES")
 
 NVML_READER = "subletd-nvml"
+HAND = "subletd-hand"
 FILLER = "subletd-fill"
 PAIRING = "sublet-pairing"
 
@@ -402,8 +403,12 @@ class World:
         """Returns the pid that serves: a private daemon's worker, or the daemon itself."""
         with open(os.path.join(self.dir, "lock"), encoding="ascii") as f:
             pid = int(f.read())
-        workers = [child for child in children(pid) if name_of(child) not in (NVML_READER, FILLER, PAIRING)]
+        workers = [child for child in children(pid) if name_of(child) not in (NVML_READER, FILLER, PAIRING, HAND)]
         return workers[0] if workers else pid
+
+    def hand(self):
+        """Returns the pid of the daemon's hand, or None if there is none now."""
+        return next((child for child in children(self.worker()) if name_of(child) == HAND), None)
 
     def nvml_reader(self):
         """Returns the pid of the daemon's process that asks NVML, or None if there is none now."""

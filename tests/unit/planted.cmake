@@ -8,7 +8,9 @@ set(planted
   sched_random:victims sched_random:ledger sched_share:fair schedsim:fair sched_share:fair sched_share:fair
   sched_turns:victims sched_share:victims sched_turns:habits sched_turns:victims sched_random:ledger sched_turns:sched
   sched_random:sched sched_random:late sched_random:ledger sched_random:holder sched_group:holder
-  sched_share:fair schedsim:division schedsim:limits schedsim:division sched_group:holder)
+  sched_share:fair schedsim:division schedsim:limits schedsim:division sched_group:holder
+  sched_random:preempt sched_random:preempt sched_random:sched_settings preempt:preempt preempt:preempt preempt:preempt
+  preempt:preempt preempt:preempt preempt:limits preempt:preempt)
 
 # of computing time; a sanitizer takes several times as much, and so does an emulator
 set(planted_seconds 30)
@@ -17,7 +19,7 @@ if(SUBLET_SANITIZE OR CMAKE_CROSSCOMPILING)
 endif()
 
 if(TARGET test_sched_random)
-  foreach(test sched_random sched_share sched_turns sched_group schedsim)
+  foreach(test sched_random sched_share sched_turns sched_group preempt schedsim)
     get_target_property(sources test_${test} SOURCES)
     get_target_property(libraries test_${test} LINK_LIBRARIES)
     get_target_property(defines test_${test} COMPILE_DEFINITIONS)

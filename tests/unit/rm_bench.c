@@ -4,6 +4,7 @@
 #include "rm_bench.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
@@ -34,9 +35,9 @@ _Atomic(real_ioctl_fn *) real_ioctl;
 
 static struct object {
         uint32_t client, object, parent, class;
-        bool off, stands, told;
+        unsigned count; /* disablings that nothing has undone */
+        bool stands, told;
         uint64_t slice_us; /* of a group */
-        unsigned half;     /* controls that failed and that no thaw undid */
 } objects[OBJECTS];
 static unsigned object_count;
 static uint32_t clients[128];
@@ -127,43 +128,48 @@ static void answer_free(void *p, unsigned size)
 {
         assert_int_equal(size, 16);
         (void)pthread_mutex_lock(&mutex);
-        put_word(p, 12, find(word(p, 0), word(p, 8)) ? 0 : 0x57);
-        end(word(p, 0), word(p, 8));
+        put_word(p, 12, find(word(p, 0), word(p, 8)) ? rm_bench.free_status : 0x57);
+        if (!rm_bench.free_status)
+                end(word(p, 0), word(p, 8));
         (void)pthread_mutex_unlock(&mutex);
 }
 
-static struct object *named(const char *params, uint32_t i)
+static struct object *channel_of(uint32_t client, uint32_t channel)
 {
-        return find(word(params, 24 + 4 * i), word(params, 280 + 4 * i));
+        struct object *o = find(client, channel);
+
+        return o && is_channel(o) ? o : NULL;
 }
 
 /* Disables or enables the channels in order, until one does not exist. As on an H200 (580.159.04),
- * a control that fails disables nothing, but a thaw undoes either it or one that succeeded. */
-static uint32_t switch_channels(const char *params, bool disable, uint32_t count)
+ * RM counts, and a control that fails counts for the channels before the missing one, but stops
+ * none of them. */
+static uint32_t switch_channels(const uint32_t *of, const uint32_t *channels, uint32_t count,
+                                bool disable)
 {
         uint32_t n = 0;
 
-        while (n < count && named(params, n) && is_channel(named(params, n)))
+        if (count == 0)
+                return 0x3a;
+        while (n < count && channel_of(of[n], channels[n]))
                 n++;
         for (uint32_t i = 0; i < n; i++) {
-                struct object *o = named(params, i);
+                struct object *o = channel_of(of[i], channels[i]);
 
-                if (disable && n < count)
-                        o->half++;
-                else if (!disable && o->half && !o->off)
-                        o->half--;
+                if (disable)
+                        o->count++;
+                else if (o->count > 0)
+                        o->count--;
                 else
-                        o->off = disable;
-                o->stands = o->off || (o->half && o->stands);
+                        rm_bench.too_many++;
+                o->stands = o->count > 0 && (o->stands || (disable && n == count));
         }
-        if (n == count)
-                return 0;
-        return named(params, n) ? 0x21 : 0x57;
+        return n == count ? 0 : 0x21;
 }
 
 static uint32_t disable_channels(const struct rm_call *c, const char *params)
 {
-        uint32_t refuses = c->disable ? rm_bench.refuses : rm_bench.unrefuses, status;
+        uint32_t refuses = c->disable ? rm_bench.refuses : rm_bench.unrefuses, status, of[64];
         const struct object *subdevice;
 
         if (refuses) {
@@ -171,11 +177,15 @@ static uint32_t disable_channels(const struct rm_call *c, const char *params)
                         rm_bench.refuses = rm_bench.unrefuses = 0;
                 return refuses;
         }
+        memcpy(of, params + 24, c->count * sizeof(uint32_t));
         (void)pthread_mutex_lock(&mutex);
         subdevice = find(c->client, c->subdevice);
-        status = subdevice && subdevice->class == 0x2080
-                         ? switch_channels(params, c->disable, c->count)
-                         : 0x57;
+        if (!find(c->client, c->client))
+                status = 0x23;
+        else if (!subdevice || subdevice->class != 0x2080)
+                status = 0x57;
+        else
+                status = switch_channels(of, c->channels, c->count, c->disable);
         (void)pthread_mutex_unlock(&mutex);
         return status;
 }
@@ -299,10 +309,13 @@ int say_version(const char *text)
 int made(int fd, uint32_t client, uint32_t parent, uint32_t object, uint32_t class, uint32_t engine)
 {
         bool is_long = form == RM_LONG || form == RM_LONG_WRAPPED;
-        uint32_t params[5] = {[3] = engine};
+        uint32_t params[14] = {[3] = class == 0x80 ? 0 : engine};
         const void *at = params;
         struct object *o;
         char p[48] = {0};
+
+        if (class == 0x80)
+                params[0] = engine; /* the number of the GPU */
 
         put_word(p, 0, client);
         put_word(p, 4, parent);
@@ -350,15 +363,37 @@ uint64_t rm_slice_of(uint32_t client, uint32_t group)
         return r;
 }
 
+/* libcuda knows of an object and all its children, or no longer. Mutex held. */
+static void tell(uint32_t client, uint32_t object, bool told)
+{
+        struct object *o = find(client, object);
+
+        if (o)
+                o->told = told;
+        for (unsigned i = 0; i < object_count; i++)
+                if (objects[i].client == client && objects[i].parent == object &&
+                    objects[i].object != object)
+                        tell(client, objects[i].object, told);
+}
+
 int freed(int fd, uint32_t client, uint32_t object)
 {
         char p[16] = {0};
+        int r;
+
+        (void)pthread_mutex_lock(&mutex);
+        tell(client, object, false);
+        (void)pthread_mutex_unlock(&mutex);
 
         put_word(p, 0, client);
         put_word(p, 8, object);
-        if (call(fd, 0x29, p, sizeof(p)) < 0)
-                return -errno;
-        return (int)word(p, 12);
+        r = call(fd, 0x29, p, sizeof(p)) < 0 ? -errno : (int)word(p, 12);
+        if (r == 0)
+                return 0;
+        (void)pthread_mutex_lock(&mutex);
+        tell(client, object, true);
+        (void)pthread_mutex_unlock(&mutex);
+        return r;
 }
 
 int libcuda_controls(int fd, uint32_t client, uint32_t channel, bool disable)
@@ -424,6 +459,38 @@ static bool stands(const struct object *o)
 static bool runs_and_was_told(const struct object *o)
 {
         return o->told && !stands(o);
+}
+
+unsigned rm_count(uint32_t client, uint32_t channel)
+{
+        const struct object *o;
+        unsigned r;
+
+        (void)pthread_mutex_lock(&mutex);
+        o = channel_of(client, channel);
+        r = o ? o->count : UINT_MAX;
+        (void)pthread_mutex_unlock(&mutex);
+        return r;
+}
+
+static bool is_counted(const struct object *o)
+{
+        return o->count > 0;
+}
+
+unsigned rm_counted(void)
+{
+        return count(is_counted);
+}
+
+uint32_t rm_of_the_hand(uint32_t n, const uint32_t *of, const uint32_t *channels, bool disable)
+{
+        uint32_t status;
+
+        (void)pthread_mutex_lock(&mutex);
+        status = switch_channels(of, channels, n, disable);
+        (void)pthread_mutex_unlock(&mutex);
+        return status;
 }
 
 unsigned rm_standing(void)

@@ -1,8 +1,9 @@
 /* rm_bench.h: a fake of the kernel driver's resource manager (RM) as an ioctl(), and of a libcuda
  * that asks RM for channels through the door.
  *
- * As in RM, a control that names an unknown object fails, but acts on the objects before it. Sizes
- * and offsets are spelt out for each driver, to check rm_abi.h against. Thread-safe. */
+ * As in RM, each channel has a count of disablings, and a control that names an unknown channel
+ * fails, but counts for the channels before it. Sizes and offsets are spelt out for each driver, to
+ * check rm_abi.h against. Thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +41,9 @@ extern struct rm_bench {
         struct rm_call calls[CALLS_MOST];
         unsigned count;              /* controls received, also those beyond CALLS_MOST */
         unsigned others;             /* requests that are not for RM */
+        _Atomic unsigned too_many;   /* enablings of channels that run */
         _Atomic uint32_t status;     /* result of the next RM_ALLOC */
+        uint32_t free_status;        /* result of each RM_FREE; 0: success if there is the object */
         uint32_t refuses, unrefuses; /* status of each freeze, of each thaw; 0: success */
         unsigned refusals;           /* number of controls that fail; 0: all of them */
         int error;                   /* errno with which the ioctl() of a control fails; 0: none */
@@ -74,9 +77,17 @@ bool rm_has(uint32_t client, uint32_t object);
 bool rm_stands(uint32_t client, uint32_t channel); /* the channel is off the GPU */
 unsigned rm_standing(void);                        /* number of channels off the GPU */
 unsigned rm_known(void);                           /* number of all channels */
+/* How often the channel was disabled, without the times that were undone; UINT_MAX: no such
+ * channel.
+ */
+unsigned rm_count(uint32_t client, uint32_t channel);
+unsigned rm_counted(void); /* number of channels whose count is not 0 */
+/* Another process disables or enables these channels of these clients. Returns the status. */
+uint32_t rm_of_the_hand(uint32_t n, const uint32_t *of, const uint32_t *channels, bool disable);
 /* RM ends an object, and the library does not learn of it. */
 void rm_loses(uint32_t client, uint32_t object);
-/* Returns the number of channels that libcuda knows of and that are on the GPU. */
+/* Returns the number of channels that libcuda knows of and that are on the GPU. From the moment
+ * when libcuda frees a channel, it knows of it no more. */
 unsigned rm_running_told(void);
 
 /* Begins with an empty RM and an empty ledger. */

@@ -77,6 +77,13 @@ static void note(struct bench *b, const struct sched_action *a)
                 assert_int_not_equal(t->slice_ns, a->slice_ns);
                 t->slice_ns = a->slice_ns;
                 break;
+        case SCHED_DO_PROMPT:
+                t->prompt = a->prompt;
+                break;
+        case SCHED_DO_PREEMPT:
+                assert_int_not_equal(t->preempted, a->preempt);
+                t->preempted = a->preempt;
+                break;
         case SCHED_DO_SPARE:
                 t->spare_asked = true;
                 break;
@@ -248,6 +255,16 @@ void set_mps(struct bench *b, struct tenant *t, bool mps)
         struct sched_actions out = {.n = TAKEN};
 
         assert_int_equal(sched_client_mps(b->s, t->id, mps, b->now_ns, &out), 0);
+        after(b, &out);
+}
+
+void set_preemptible(struct bench *b, struct tenant *t, bool yes)
+{
+        struct sched_actions out = {.n = TAKEN};
+
+        if (!yes)
+                t->preempted = false; /* its channels are back on the GPU */
+        assert_int_equal(sched_client_preemptible(b->s, t->id, yes, b->now_ns, &out), 0);
         after(b, &out);
 }
 

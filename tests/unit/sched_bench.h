@@ -26,6 +26,8 @@ struct tenant {
         bool spare_asked; /* the client has received SPARE */
         enum sched_throttle throttle;
         uint64_t slice_ns;
+        bool prompt; /* the last PROMPT */
+        bool preempted;
         bool waits; /* the client gave way because its work waits for others */
         bool stays; /* the client reports that none of its memory can be evicted */
         uint64_t patience_ns;
@@ -67,6 +69,7 @@ void stands(struct bench *b, struct tenant *t, bool stands_now);
 int evict(struct bench *b, struct tenant *t); /* returns what the scheduler does */
 int set_alone(struct bench *b, struct tenant *t, bool alone_now);
 void set_mps(struct bench *b, struct tenant *t, bool mps);
+void set_preemptible(struct bench *b, struct tenant *t, bool yes);
 void lost(struct bench *b, struct tenant *t);
 void gone(struct bench *b, struct tenant *t);
 void foreign(struct bench *b, uint64_t bytes);

@@ -500,6 +500,8 @@ void receive(struct world *w, struct process *p, const struct sched_action *a)
         case SCHED_DO_CONTESTED:
         case SCHED_DO_SLICE:
         case SCHED_DO_OVERDUE:
+        case SCHED_DO_PROMPT:
+        case SCHED_DO_PREEMPT:
                 break;
         }
         agent(w, p);

@@ -119,7 +119,8 @@ static void mark_busy(struct world *w, struct process *p)
         struct portion *o = portion_of(w, p);
         struct sched_client_view v;
 
-        if (!p->id || sched_client_view(w->s, p->id, w->now_ns, &v) < 0 || !v.lease || v.idle)
+        if (!p->id || sched_client_view(w->s, p->id, w->now_ns, &v) < 0 || !v.lease || v.idle ||
+            v.preempted)
                 return;
         for (unsigned gpu = 0; gpu < w->o.gpus; gpu++)
                 if (p->gpu[gpu].known)

@@ -35,6 +35,9 @@ void connect_process(struct world *w, struct process *p)
         join(w, p, id);
         perform(w, &out);
         p->id = id;
+        p->preemptible = p->preempted = false;
+        if (w->o.preempts && chance(w, 800))
+                tell_preemptible(w, p, true);
         p->connected = p->attached = true;
         p->reconnect_ns = NEVER;
         p->lease_known = p->stands = false;

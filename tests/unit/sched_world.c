@@ -46,7 +46,8 @@ static bool cannot_be_asked(const struct world *w, const struct process *q)
 }
 
 /* Checks that in exclusive mode no other client on the same GPUs holds a lease. Exempt are clients
- * that cannot be asked for it, and processes that reconnected while running. */
+ * that cannot be asked for it, processes that reconnected while running, and pairs of which the
+ * daemon can preempt each. */
 static void check_alone(struct world *w, struct process *p)
 {
         struct sched_client_view v;
@@ -58,6 +59,7 @@ static void check_alone(struct world *w, struct process *p)
                 bool shared = false;
 
                 if (are_one(w, p, q) || are_one_job(w, p, q) || !q->id ||
+                    (p->preemptible && q->preemptible) ||
                     sched_client_view(w->s, q->id, w->now_ns, &v) < 0)
                         continue;
                 for (unsigned g = 0; g < w->o.gpus; g++)
@@ -65,6 +67,17 @@ static void check_alone(struct world *w, struct process *p)
                 if (shared && v.lease && !(v.flags & SCHED_LOST) && !cannot_be_asked(w, q))
                         fail(w, "two leases in exclusive mode", number(w, p));
         }
+}
+
+static void preempt(struct world *w, struct process *p, bool off)
+{
+        trace(w, p, off ? "is preempted" : "runs again", NULL);
+        if (!p->preemptible)
+                fail(w, "preempted, though the daemon cannot", number(w, p));
+        if (p->preempted == off)
+                fail(w, "told twice that it is preempted or runs", number(w, p));
+        p->preempted = off;
+        w->counts.preempted += off;
 }
 
 void perform(struct world *w, struct sched_actions *out)
@@ -78,7 +91,9 @@ void perform(struct world *w, struct sched_actions *out)
                                 check_grant(w, p);
                                 check_alone(w, p);
                         }
-                        if (out->list[i].type == SCHED_DO_OVERDUE) {
+                        if (p && out->list[i].type == SCHED_DO_PREEMPT) {
+                                preempt(w, p, out->list[i].preempt);
+                        } else if (out->list[i].type == SCHED_DO_OVERDUE) {
                                 w->counts.overdue++;
                                 if (p && calm(w) && !p->failed && !p->lie)
                                         fail(w, "overdue, though it answers", number(w, p));
@@ -92,6 +107,22 @@ void perform(struct world *w, struct sched_actions *out)
                         return;
                 sched_pump(w->s, w->now_ns, out);
         }
+}
+
+void tell_preemptible(struct world *w, struct process *p, bool yes)
+{
+        struct sched_actions out = {0};
+        struct sched_client_view v;
+
+        trace(w, p, yes ? "can be preempted" : "cannot be preempted", NULL);
+        p->preemptible = yes;
+        if (!yes)
+                p->preempted = false; /* its channels are back on the GPU */
+        if (sched_client_preemptible(w->s, p->id, yes, w->now_ns, &out) < 0)
+                fail(w, "whether a client can be preempted was refused", number(w, p));
+        perform(w, &out);
+        if (sched_client_view(w->s, p->id, w->now_ns, &v) == 0 && v.preempted != p->preempted)
+                fail(w, "it runs, and the scheduler believes that it does not", number(w, p));
 }
 
 static void garbage(struct world *w, struct process *p, struct sched_actions *out)
@@ -260,7 +291,7 @@ static void restart_daemon(struct world *w)
         w->counts.restarts++;
         w->restarted_once = true;
         for (unsigned i = 0; i < w->o.clients; i++)
-                w->p[i].id = 0;
+                w->p[i].id = w->p[i].preempted = w->p[i].preemptible = 0;
         new_daemon(w, true);
         for (unsigned i = 0; i < w->o.clients; i++) {
                 struct process *p = &w->p[i];
@@ -346,6 +377,8 @@ static void fate(struct world *w)
                 change_mode(w);
         if (w->o.shares && chance(w, 50))
                 portions_reload(w);
+        if (w->o.preempts && p->connected && chance(w, 300))
+                tell_preemptible(w, p, !p->preemptible);
         if (p->alive && chance(w, 50))
                 end_process(w, p);
         if (!w->o.accidents || !p->alive)
@@ -732,6 +765,7 @@ void world_options_random(uint64_t seed, struct world_options *ret)
                         ret->slow_bus = false;
         }
         ret->shares = seed >= WORLD_SHARES_FROM;
+        ret->preempts = seed % 3 == 1;
         ret->containers = seed % 4 == 1;
         if (seed % 4 == 2)
                 ret->group = 2 + (unsigned)(seed / 4 % 2);

@@ -28,6 +28,7 @@ struct world_options {
         bool slow_bus;    /* moving half a card takes longer than the grace period */
         bool slow_socket; /* every second message is late */
         bool hostile;     /* one client sends arbitrary messages */
+        bool preempts;    /* the daemon can preempt most processes at most times */
         bool liars; /* every second client keeps the words of the protocol and not its sense */
         struct sched_config config;
 };
@@ -37,7 +38,7 @@ struct world;
 struct world_counts {
         uint64_t steps, grants, revokes, restores, refusals, deaths, restarts, overdue, shorts,
                 returns, drain_failures, unevictable_growth, spares, exports, stale, given_back,
-                ends, pauses, evictions, stood, held, reloads, modes[3];
+                ends, pauses, evictions, stood, held, reloads, preempted, modes[3];
         uint64_t longest_wait_ns;  /* longest wait without an excuse */
         uint64_t longest_stall_ns; /* longest time in which somebody waited and nothing moved */
         struct sched_transitions transitions;

@@ -93,13 +93,15 @@ struct process {
         uint64_t lease, old_lease; /* old_lease: the previous lease on this connection; 0: none */
         bool lease_known;          /* the lease was granted on this connection */
         bool draining;
-        bool stubborn; /* drains of the process fail */
-        bool failed;   /* a drain of this lease has failed */
-        bool cramped;  /* host memory is full: nothing can leave the card */
-        bool paused;   /* a person's order has frozen the process */
-        bool parks;    /* while paused, the process keeps its memory on the card */
-        bool stands;   /* the daemon knows that the process is frozen with its memory */
-        uint64_t size; /* bytes that the process intends to allocate */
+        bool stubborn;    /* drains of the process fail */
+        bool failed;      /* a drain of this lease has failed */
+        bool cramped;     /* host memory is full: nothing can leave the card */
+        bool paused;      /* a person's order has frozen the process */
+        bool parks;       /* while paused, the process keeps its memory on the card */
+        bool stands;      /* the daemon knows that the process is frozen with its memory */
+        bool preemptible; /* the daemon can preempt the process */
+        bool preempted;   /* the process is off the GPU */
+        uint64_t size;    /* bytes that the process intends to allocate */
 
         uint64_t start_ns, think_ns, drain_ns, move_ns, continue_ns, reconnect_ns, gone_ns;
         struct sched_share share; /* what it asks for itself */
@@ -213,5 +215,6 @@ void think(struct world *w, struct process *p);
 
 /* ---- sched_world.c ---- */
 void perform(struct world *w, struct sched_actions *out);
+void tell_preemptible(struct world *w, struct process *p, bool yes);
 bool calm(const struct world *w);
 uint64_t headroom(const struct world *w);

@@ -48,7 +48,7 @@ static void made_group(uint32_t client, uint32_t group, uint32_t engine, uint32_
 
 static bool list(enum channels_owner owner)
 {
-        return channels_calls(&ledger, owner, calls, CALLS, &n);
+        return channels_calls(&ledger, owner, CHANNELS_ALL, calls, CALLS, &n);
 }
 
 static bool listed(uint32_t client, uint32_t channel)

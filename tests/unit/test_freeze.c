@@ -39,6 +39,7 @@ static _Atomic uint64_t skew_ns; /* time by which the fake clock is ahead */
 /* The results of the self-test and the canaries. */
 static enum freeze_result test_results[2];
 static int test_error;
+static bool driver_counts; /* what the self-test says of RM */
 static unsigned tests_run, kept;
 static bool context_ends;
 static CUresult canary_error;
@@ -71,12 +72,13 @@ void core_let_context(struct gpu *g)
         kept--;
 }
 
-enum freeze_result freeze_test(CUcontext context, int *ret_error)
+enum freeze_result freeze_test(CUcontext context, int *ret_error, bool *ret_counts)
 {
         want_no_lock();
         assert_int_equal(kept, 1);
         tests_run++;
         *ret_error = test_error;
+        *ret_counts = driver_counts;
         return test_results[context == contexts[1].handle];
 }
 
@@ -168,6 +170,7 @@ static void begin_ready(const char *mode)
 {
         begin_mode(mode);
         freeze_learn(DRIVER, core.gpus[0].uuid, "");
+        freeze_learn(DRIVER "+counts", core.gpus[0].uuid, "");
         assert_false(freeze_prepare(true));
         assert_true(freeze_is_ready());
         assert_int_equal(tests_run, 0);
@@ -418,6 +421,53 @@ static void a_result_of_another_process_is_not_tested_again(void **state)
 {
         begin_ready("move");
         assert_int_equal(trace_count("freeze_test"), 0);
+}
+
+/* The daemon's hand may act only where RM counts. */
+static void the_self_test_tells_whether_the_hand_may_act(void **state)
+{
+        driver_counts = true;
+        begin_mode("move");
+        assert_false(freeze_is_shared());
+        assert_false(freeze_prepare(true));
+        assert_true(freeze_is_shared());
+        core.gpu_count = 2;
+        give_context(1); /* not tested yet */
+        assert_false(freeze_is_shared());
+        assert_false(freeze_prepare(true));
+        assert_true(freeze_is_shared());
+        freeze_allow(WIRE_FREEZE_OFF);
+        assert_false(freeze_is_shared());
+}
+
+static void a_driver_that_does_not_count_still_freezes(void **state)
+{
+        begin_mode("move");
+        for (unsigned i = 0; i < 2; i++) { /* tested, and then read from the file */
+                assert_false(freeze_prepare(true));
+                assert_true(freeze_is_ready());
+                assert_false(freeze_is_shared());
+        }
+        assert_int_equal(tests_run, 1);
+        core.gpu_count = 2;
+        give_context(1);
+        freeze_learn(DRIVER "+counts", core.gpus[1].uuid, "it does not count");
+        freeze_learn(DRIVER, core.gpus[1].uuid, "");
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+        assert_true(freeze_is_ready());
+        assert_false(freeze_is_shared());
+        assert_string_equal(said(), "");
+}
+
+static void the_result_of_an_earlier_release_is_tested_for_counting(void **state)
+{
+        begin_mode("move");
+        driver_counts = true;
+        freeze_learn(DRIVER, core.gpus[0].uuid, "");
+        assert_false(freeze_prepare(true));
+        assert_int_equal(tests_run, 1);
+        assert_true(freeze_is_shared());
 }
 
 static void freezing_that_failed_in_another_process_is_off(void **state)
@@ -851,6 +901,7 @@ static void without_its_watchdog_a_program_is_not_frozen(void **state)
 {
         begin_mode("move");
         freeze_learn(DRIVER, core.gpus[0].uuid, "");
+        freeze_learn(DRIVER "+counts", core.gpus[0].uuid, "");
         thread_error = EAGAIN;
         assert_false(freeze_prepare(true));
         check_off("its watchdog thread cannot be started");
@@ -1039,6 +1090,9 @@ static const struct CMUnitTest tests[] = {
         TEST(the_self_test_runs_when_it_is_needed),
         TEST(the_self_test_runs_early_if_freezing_replaces_the_drain),
         TEST(a_result_of_another_process_is_not_tested_again),
+        TEST(the_self_test_tells_whether_the_hand_may_act),
+        TEST(a_driver_that_does_not_count_still_freezes),
+        TEST(the_result_of_an_earlier_release_is_tested_for_counting),
         TEST(freezing_that_failed_in_another_process_is_off),
         TEST(each_gpu_is_tested),
         TEST(one_gpu_that_fails_turns_freezing_off),

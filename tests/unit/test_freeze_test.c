@@ -15,7 +15,7 @@
 
 #define CONTEXT(i) ((CUcontext)(uintptr_t)(0xc0 + (i)))
 #define STREAM     ((CUstream)(uintptr_t)0x51)
-#define ROUNDS     5u /* freezes of one test */
+#define ROUNDS     6u /* freezes of one test, the last one for the counting */
 
 struct real_driver real;
 
@@ -30,6 +30,8 @@ static struct gpu_model {
         uint64_t from_ns; /* when it counts again */
 } kernel;
 static uint64_t now_ns, frozen_ns, shortest_ns, longest_ns;
+static bool is_flag; /* RM does not count: one enabling undoes all disablings */
+static unsigned disablings;
 static unsigned freezes, thaws, loads, calls, call_that_fails, contexts, channels;
 static unsigned queries; /* since the last nap */
 static int refusal;
@@ -78,7 +80,14 @@ int rm_freeze(void)
         freezes++;
         frozen_ns = now_ns;
         kernel.stands = true;
+        disablings = 1;
         return refusal;
+}
+
+void rm_freeze_more(bool more)
+{
+        disablings = more ? disablings + 1 : is_flag ? 0 : disablings - 1;
+        kernel.stands = disablings > 0;
 }
 
 int rm_thaw(void)
@@ -86,6 +95,7 @@ int rm_thaw(void)
         thaws++;
         shortest_ns = MIN(shortest_ns, now_ns - frozen_ns);
         longest_ns = MAX(longest_ns, now_ns - frozen_ns);
+        disablings = 0;
         kernel.stands = kernel.stays;
         kernel.from_ns = now_ns + kernel.slow_ns;
         return 0;
@@ -181,6 +191,8 @@ static int begin(void **state)
         shortest_ns = UINT64_MAX;
         channels = 3;
         refusal = 0;
+        is_flag = false;
+        disablings = 0;
         real = (struct real_driver){.cuModuleLoadData = fake_load,
                                     .cuModuleGetFunction = fake_function,
                                     .cuStreamCreate = fake_stream,
@@ -207,8 +219,10 @@ static int end(void **state)
 static enum freeze_result run(unsigned context, int error)
 {
         int seen = 1;
-        enum freeze_result r = freeze_test(CONTEXT(context), &seen);
+        bool counts = !is_flag;
+        enum freeze_result r = freeze_test(CONTEXT(context), &seen, &counts);
 
+        assert_int_equal(counts, r == FREEZE_TEST_PASSED && !is_flag);
         assert_int_equal(seen, error);
         assert_int_equal(contexts, 0);
         assert_int_equal(freezes, thaws);
@@ -223,6 +237,15 @@ static void a_kernel_that_stands_and_goes_on_passes(void **state)
         assert_int_equal(run(0, 0), FREEZE_TEST_PASSED);
         assert_int_equal(freezes, ROUNDS);
         assert_true(shortest_ns >= 3 * NSEC_PER_MSEC);
+        assert_false(kernel.launched);
+}
+
+/* Then the daemon's hand may not act beside the library. */
+static void a_driver_that_does_not_count_is_told(void **state)
+{
+        is_flag = true;
+        assert_int_equal(run(0, 0), FREEZE_TEST_PASSED);
+        assert_int_equal(freezes, ROUNDS);
         assert_false(kernel.launched);
 }
 
@@ -319,10 +342,12 @@ static void a_call_that_fails_is_made_again_by_the_next_test(void **state)
 
 static void a_context_that_cannot_be_used_tells_nothing(void **state)
 {
+        bool counts = true;
         int error;
 
         call_that_fails = 1;
-        assert_int_equal(freeze_test(CONTEXT(0), &error), FREEZE_TEST_BUSY);
+        assert_int_equal(freeze_test(CONTEXT(0), &error, &counts), FREEZE_TEST_BUSY);
+        assert_false(counts);
         assert_int_equal(error, 0);
         assert_int_equal(calls, 1);
 }
@@ -333,6 +358,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST(a_kernel_that_stands_and_goes_on_passes),
+                TEST(a_driver_that_does_not_count_is_told),
                 TEST(a_write_on_its_way_when_the_kernel_is_frozen_is_no_count),
                 TEST(a_freeze_lasts_longer_than_the_kernel_takes_to_go_on),
                 TEST(a_kernel_that_runs_on_fails),

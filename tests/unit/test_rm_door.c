@@ -219,7 +219,7 @@ static void requests_go_to_the_kernel_without_libcuda(void **state)
 
 /* ---- libcuda's own use of the control ---- */
 
-static void libcudas_own_enable_takes_effect_at_the_thaw(void **state)
+static void libcudas_own_enable_does_not_undo_a_freeze(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 2);
@@ -232,11 +232,15 @@ static void libcudas_own_enable_takes_effect_at_the_thaw(void **state)
                 rm_bench.count = 0;
                 assert_int_equal(libcuda_controls(5, CLIENT, GROUP + 1, true), 0);
                 assert_int_equal(rm_bench.count, 1);
-                assert_int_equal(libcuda_controls(5, CLIENT, GROUP + 1, false), 0);
-                assert_int_equal(rm_bench.count, 1);
-                assert_int_equal(rm_standing(), 2);
+                assert_int_equal(rm_count(CLIENT, GROUP + 1), 2);
+                for (unsigned i = 0; i < 2; i++) { /* one undoes the disabling, one nothing */
+                        assert_int_equal(libcuda_controls(5, CLIENT, GROUP + 1, false), 0);
+                        assert_int_equal(rm_bench.count, 2);
+                        assert_int_equal(rm_count(CLIENT, GROUP + 1), 1);
+                        assert_int_equal(rm_standing(), 2);
+                }
                 assert_int_equal(rm_thaw(), 0);
-                assert_int_equal(rm_standing(), 0);
+                assert_int_equal(rm_counted(), 0);
         }
 }
 
@@ -339,6 +343,7 @@ static void an_enable_in_progress_does_not_thaw_a_frozen_program(void **state)
 {
         made_client(5, CLIENT);
         made_group(5, CLIENT, GROUP, 1, 2);
+        assert_int_equal(libcuda_controls(5, CLIENT, GROUP + 1, true), 0);
         froze = false;
         rm_bench.before = freeze_while_an_enable_is_on_its_way;
         assert_int_equal(libcuda_controls(5, CLIENT, GROUP + 1, false), 0);
@@ -359,7 +364,7 @@ int main(void)
                 RM_TEST(other_requests_pass_unchanged),
                 RM_TEST(a_successful_request_keeps_errno),
                 RM_TEST(requests_go_to_the_kernel_without_libcuda),
-                RM_TEST(libcudas_own_enable_takes_effect_at_the_thaw),
+                RM_TEST(libcudas_own_enable_does_not_undo_a_freeze),
                 RM_TEST(no_channel_runs_during_a_freeze_while_threads_make_channels),
                 RM_TEST(an_enable_in_progress_does_not_thaw_a_frozen_program),
         };

@@ -91,6 +91,7 @@ static void add_counts(struct world_counts *sum, const struct world_counts *c)
         ADD(stood);
         ADD(held);
         ADD(reloads);
+        ADD(preempted);
         for (unsigned i = 0; i < 3; i++)
                 ADD(modes[i]);
         for (unsigned i = 0; i <= NONE; i++)
@@ -175,6 +176,7 @@ static void print_counts(const struct world_counts *c)
         LINE(pauses);
         LINE(evictions);
         LINE(stood);
+        LINE(preempted);
 #undef LINE
         print_message("  longest wait %.1f s, of it while nothing moved %.1f s\n",
                       (double)c->longest_wait_ns / 1e9, (double)c->longest_stall_ns / 1e9);
@@ -227,7 +229,7 @@ static void every_invariant_holds_after_every_event(void **state)
                 return;
         /* A world in which nothing happens proves nothing. */
         assert_true(sum.exports > 0 && sum.spares > 0);
-        assert_true(sum.pauses > 0 && sum.stood > 0 && sum.evictions > 0);
+        assert_true(sum.pauses > 0 && sum.stood > 0 && sum.evictions > 0 && sum.preempted > 0);
         check_transitions(&sum.transitions, number_from("SCHED_RARE", 1));
 }
 

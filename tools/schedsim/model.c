@@ -577,6 +577,8 @@ static void perform(struct model *m, const struct sched_action *a)
         case SCHED_DO_OVERDUE:
         case SCHED_DO_EXPORTED:
         case SCHED_DO_SPARE:
+        case SCHED_DO_PROMPT:
+        case SCHED_DO_PREEMPT:
                 break;
         }
 }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/macros.h"
+#include "daemon/hand/hand.h"
 #include "daemon/history/history.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/metrics/tally.h"
@@ -163,6 +164,33 @@ static void do_slice(struct server *s, struct client *c, const struct sched_acti
         client_send(c, &m);
 }
 
+void event_note_preempted(struct client *c, bool off)
+{
+        const uint64_t now = clock_now_ns();
+
+        if (c->hand.off && !off)
+                c->hand.off_ns += now - c->hand.since_ns;
+        c->hand.times += off && !c->hand.off;
+        c->hand.off = off;
+        c->hand.since_ns = now;
+}
+
+static void do_preempt(struct server *s, struct client *c, const struct sched_action *a)
+{
+        if (!c->hand.offered)
+                return;
+        event_note_preempted(c, a->preempt);
+        hand_order(s->hand, c->id, a->preempt);
+}
+
+static void do_prompt(struct server *s, struct client *c, const struct sched_action *a)
+{
+        struct wire_message m = {.header = {WIRE_PROMPT, WIRE_NO_GPU, 0},
+                                 .PROMPT.prompt = a->prompt};
+
+        client_send(c, &m);
+}
+
 static void do_overdue(struct server *s, struct client *c, const struct sched_action *a)
 {
         int r;
@@ -184,23 +212,35 @@ static const struct performer {
         [SCHED_DO_REVOKE] = {do_revoke, false},       [SCHED_DO_REFUSE] = {do_refuse, true},
         [SCHED_DO_CONTESTED] = {do_contested, false}, [SCHED_DO_OVERDUE] = {do_overdue, false},
         [SCHED_DO_EXPORTED] = {do_exported, true},    [SCHED_DO_SPARE] = {do_spare, true},
-        [SCHED_DO_SLICE] = {do_slice, false},
+        [SCHED_DO_SLICE] = {do_slice, false},         [SCHED_DO_PREEMPT] = {do_preempt, false},
+        [SCHED_DO_PROMPT] = {do_prompt, false},
 };
+
+/* True if the action takes a client off the GPU, so that another one can run. */
+static bool clears_the_gpu(const struct sched_action *a)
+{
+        return a->type == SCHED_DO_PREEMPT && a->preempt;
+}
+
+static void carry_out(struct server *s, bool clears)
+{
+        for (unsigned i = 0; i < s->actions.n; i++) {
+                const struct sched_action *a = &s->actions.list[i];
+                struct client *c = server_find(s, a->client);
+
+                if (c && clears_the_gpu(a) == clears &&
+                    (!performers[a->type].about_gpu || c->accounts[a->gpu].ordinal >= 0))
+                        performers[a->type].perform(s, c, a);
+        }
+}
 
 /* Carries out the actions. Sending may mark a client as dropped; the sweep tells the scheduler
  * later. */
 void event_end(struct server *s)
 {
         for (;;) {
-                for (unsigned i = 0; i < s->actions.n; i++) {
-                        const struct sched_action *a = &s->actions.list[i];
-                        struct client *c = server_find(s, a->client);
-
-                        if (!c ||
-                            (performers[a->type].about_gpu && c->accounts[a->gpu].ordinal < 0))
-                                continue;
-                        performers[a->type].perform(s, c, a);
-                }
+                carry_out(s, true);
+                carry_out(s, false);
                 if (!s->actions.more)
                         break;
                 event_begin(s);

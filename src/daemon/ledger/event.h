@@ -13,3 +13,5 @@ void event_end(struct server *s);   /* call it after the event: carries out the 
 /* Refuses one request; the connection stays. gpu: the client's number for the GPU. */
 void event_refuse(struct client *c, unsigned gpu, enum wire_refusal code, uint32_t of,
                   const char *text);
+/* Notes for the status that the hand takes the client off the GPU, or lets it run. */
+void event_note_preempted(struct client *c, bool off);

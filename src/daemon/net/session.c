@@ -20,6 +20,7 @@
 #include "daemon/mps/mps_servers.h"
 #include "daemon/net/room_left.h"
 #include "daemon/ledger/pause.h"
+#include "daemon/ledger/preemption.h"
 #include "daemon/ledger/entitlement.h"
 #include "daemon/ledger/event.h"
 #include "daemon/lend/host_pool.h"
@@ -274,6 +275,7 @@ static int on_attach(struct client *c, const struct wire_message *m)
         pause_attached(c);
         host_pool_attached(c);
         event_end(s);
+        preemption_offer(c);
         if (!may)
                 event_refuse(c, m->header.gpu, WIRE_REFUSED_UNEVICTABLE, m->header.sequence, why);
         release_former(c);

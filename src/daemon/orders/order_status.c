@@ -97,12 +97,25 @@ static json_t *text_if(const char *text)
         return text && *text ? json_string(text) : json_null();
 }
 
+/* Null: the daemon cannot take the program off the GPU. */
+static json_t *preempted_json(const struct client *c, uint64_t now)
+{
+        const struct client_hand *h = &c->hand;
+        const uint64_t off_ns = h->off ? sub_sat(now, h->since_ns) : 0;
+
+        if (!h->ready)
+                return json_null();
+        return json_pack("{s:f, s:o, s:f, s:f}", "for_s", seconds(off_ns), "times", bytes(h->times),
+                         "lost_s", seconds(h->off_ns + off_ns), "took_s", seconds(h->took_ns));
+}
+
 static void add_frozen(json_t *one, const struct client *c, uint64_t now, bool known)
 {
         (void)json_object_set_new(one, "paused", json_boolean(c->pause.ordered));
         (void)json_object_set_new(one, "frozen", frozen_json(c, now));
         (void)json_object_set_new(one, "freeze", freeze_mode(c));
         (void)json_object_set_new(one, "freeze_off", text_if(known ? c->frozen.off : ""));
+        (void)json_object_set_new(one, "preempted", preempted_json(c, now));
 }
 
 static json_t *permille(unsigned v)

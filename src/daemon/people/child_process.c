@@ -3,11 +3,13 @@
 #include "daemon/people/child_process.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -62,6 +64,15 @@ void child_process_begin(int fd, pid_t parent)
                 _exit(EXIT_FAILURE);
         /* The daemon's lock, sockets and connections must end with the daemon. */
         closefrom(CHILD_FD + 1);
+}
+
+void child_process_drop_capabilities(void)
+{
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+        (void)syscall(SYS_capset, &header, none);
+        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
 void child_process_drop(struct child_process *c)

@@ -27,6 +27,8 @@ int child_process_start(struct child_process *c, sd_event *event, int socket_typ
 /* For the child, after all changes of its user: lets it end with the daemon, and closes the
  * daemon's descriptors. */
 void child_process_begin(int fd, pid_t parent);
+/* For the child: gives up all capabilities. exec() gives none back. */
+void child_process_drop_capabilities(void);
 /* Closes the socket and kills the process, if there is one. */
 void child_process_drop(struct child_process *c);
 /* Handles the end of a child of the daemon. False: the child was none of these. */

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <linux/limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -76,20 +75,15 @@ static int find_program(char ret[static PATH_MAX])
 }
 
 /* The helper reads files of all users, so the helper of a daemon of root gives its rights up. It
- * becomes nobody, or, if the service may not change its user, root without capabilities. With
- * NO_NEW_PRIVS, exec gives no rights back. */
+ * becomes nobody, or, if the service may not change its user, root without capabilities. */
 static void drop_rights(void)
 {
-        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-        const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
-
         if (geteuid() == 0) {
                 (void)setgroups(0, NULL);
                 (void)!setresgid(NOBODY, NOBODY, NOBODY);
                 (void)!setresuid(NOBODY, NOBODY, NOBODY);
         }
-        (void)syscall(SYS_capset, &header, none);
-        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        child_process_drop_capabilities();
 }
 
 /* The helper starts in its own folder and finds its models from there, because the user nobody may

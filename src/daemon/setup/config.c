@@ -164,6 +164,8 @@ static const struct value_key keys[] = {
          "auto: the share of the time that hand-offs may cost", VALUE_AT_ONCE},
         {"priority_floor", &value_percent_50, AT(sched.floor_permille), "5%",
          "the share of the time for clients of lower priorities", VALUE_AT_ONCE},
+        {"share_window", &value_quantum, AT(sched.window_ns), "100ms",
+         "in each such time a program has its share of the GPU", VALUE_AT_ONCE},
         {"grace", &value_duration, AT(sched.grace_ns), "5s",
          "how long a client may take to give way before it is overdue", VALUE_AT_ONCE},
         {"patience", &value_duration, AT(sched.patience_ns), "2s",

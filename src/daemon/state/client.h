@@ -111,6 +111,14 @@ struct client {
                 bool told;   /* the client was told on this connection */
                 bool stands; /* it keeps its memory during the pause, and the scheduler knows */
         } pause;
+        /* The daemon's hand (preemption.c). */
+        struct client_hand {
+                bool offered;               /* the hand knows the client by its id */
+                bool ready;                 /* the hand can take it off the GPU */
+                bool off;                   /* it is off the GPU by the last order */
+                uint64_t since_ns, took_ns; /* when that was, and how long the hand took for it */
+                uint64_t times, off_ns; /* how often it was taken off, and how long it was off */
+        } hand;
         /* Figures of FROZEN, for display only. */
         struct client_frozen {
                 bool said;

@@ -25,6 +25,7 @@
 
 struct client;
 struct control;
+struct hand;
 struct host_pools;
 struct mps_servers;
 struct peer_daemons;
@@ -66,6 +67,7 @@ struct server {
         unsigned blind;               /* consecutive looks without a readable card */
         struct gpus gpus;
         struct users *users;
+        struct hand *hand; /* takes programs off the GPU; NULL: not made yet (preemption.c) */
         struct host_pools *host_pools;     /* memory that clients are evicted to (host_pool.c) */
         struct reservations *reservations; /* NULL: none yet (reserve.c) */
         struct ring *history;              /* the last records of what happened; NULL: no memory */

@@ -14,6 +14,7 @@
 #include "preload/pool/pool.h"
 #include "preload/stream/quiesce.h"
 #include "preload/move/swap.h"
+#include "preload/rm/rm.h"
 #include "preload/state/request.h"
 #include "preload/state/daemon.h"
 #include "preload/process/lock.h"
@@ -320,6 +321,7 @@ bool agent_freeze_step(void)
         bool again = false;
 
         agent_throttle();
+        rm_hand_ready(agent.in_use && freeze_is_shared());
         if (!makes_ready()) {
                 for (unsigned i = 0; i < core.gpu_count; i++) {
                         struct gpu *g = &core.gpus[i];

@@ -1,4 +1,5 @@
-/* agent_slice.c: owns the time slice that the daemon has asked for. The driver sets its own slice a
+/* agent_slice.c: owns what the daemon says of the GPU's time: the time slice, its hand, and whether
+ * others stand still meanwhile. The driver sets its own slice a
  * moment after it has made a group of channels, so the daemon's is set again a second later.
  * Why: docs/decisions.md, "The daemon sets time slices". */
 #include "preload/agent/agent_state.h"
@@ -24,6 +25,11 @@ void agent_set_slice(uint64_t ns)
         rm_slice(ns / NSEC_PER_USEC);
 }
 
+void agent_on_slice(const struct wire_message *m, struct gpu *g, struct passed *came)
+{
+        agent_set_slice(m->SLICE.slice_ns);
+}
+
 void agent_look_at_slice(uint64_t now)
 {
         unsigned made;
@@ -37,4 +43,18 @@ void agent_look_at_slice(uint64_t now)
                 slice.set = made;
         }
         slice.seen = made;
+}
+
+void agent_on_hand(const struct wire_message *m, struct gpu *g, struct passed *came)
+{
+        const int line = passed_take(came), page = passed_take(came);
+
+        rm_offer_hand(page, line);
+}
+
+void agent_on_prompt(const struct wire_message *m, struct gpu *g, struct passed *came)
+{
+        agent.prompt = m->PROMPT.prompt != 0;
+        agent.tick_ns = MIN(agent.tick_ns, clock_now_ns() + agent_tick());
+        bell_ring(&core.changed);
 }

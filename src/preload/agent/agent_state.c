@@ -8,6 +8,8 @@ struct agent_state agent = {.waits_ns = WAITS_NS};
 
 uint64_t agent_tick(void)
 {
+        if (agent.prompt)
+                return PROMPT_TICK_NS;
         return front_is_there() ? RANK_TICK_NS : TICK_NS;
 }
 

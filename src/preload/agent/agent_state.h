@@ -15,8 +15,9 @@
 #include "preload/stream/quiesce.h"
 #include "wire/wire.h"
 
-#define TICK_NS      (50 * NSEC_PER_MSEC) /* how often an active client is checked for idleness */
-#define RANK_TICK_NS (10 * NSEC_PER_MSEC) /* how often a rank is checked for idleness */
+#define TICK_NS        (50 * NSEC_PER_MSEC) /* how often an active client is checked for idleness */
+#define PROMPT_TICK_NS NSEC_PER_MSEC        /* the same while others wait for the GPU's time */
+#define RANK_TICK_NS   (10 * NSEC_PER_MSEC) /* how often a rank is checked for idleness */
 /* A rank whose work waits for others is idle when nothing has happened for so long: longer than
  * most kernels take, and not longer than most hand-offs. */
 #define WAITS_NS      (2 * RANK_TICK_NS)
@@ -31,6 +32,7 @@ struct agent_state {
         bool refused; /* a system call was refused, and the program must not run without sharing */
         enum wire_freeze freeze_most; /* the most that the daemon allows */
         uint64_t bound_ns;            /* the throttle's limit, from the last ATTACHED */
+        bool prompt;                  /* others stand still while this program works */
         uint64_t contested_ns, /* the throttle's limit while clients wait; 0: no client waits */
                 throttle_ns;   /* the throttle's limit now */
 
@@ -99,6 +101,12 @@ void agent_refuse_alone(const char *why) REQUIRES(core_lock);
 /* Functions of agent_slice.c. */
 /* ns: how long the GPU is to run the program before another one; 0: as long as the driver says. */
 void agent_set_slice(uint64_t ns) REQUIRES(core_lock);
+void agent_on_slice(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock);
+void agent_on_hand(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock);
+void agent_on_prompt(const struct wire_message *m, struct gpu *g, struct passed *came)
+        REQUIRES(core_lock);
 void agent_look_at_slice(uint64_t now) REQUIRES(core_lock);
 
 /* Functions of agent_hello.c. */

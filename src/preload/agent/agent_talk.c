@@ -255,6 +255,7 @@ static void agent_down(const char *why) REQUIRES(core_lock)
                         g->limit = g->heap.backed;
         }
         agent.contested_ns = 0;
+        agent.prompt = false;
         agent_throttle();
         ipc_disconnected();
         bell_ring(&core.changed);
@@ -538,11 +539,6 @@ HANDLER(on_contested)
         agent_throttle();
 }
 
-HANDLER(on_slice)
-{
-        agent_set_slice(m->SLICE.slice_ns);
-}
-
 HANDLER(on_notice)
 {
         log_warning("%s", m->NOTICE.text);
@@ -600,7 +596,8 @@ static void (*const handlers[])(const struct wire_message *m, struct gpu *g,
         [WIRE_FILLED] = on_filled,         [WIRE_PAUSE] = on_pause,
         [WIRE_EXPORTED] = on_exported,     [WIRE_NAMED] = on_named,
         [WIRE_PEERED] = on_peered,         [WIRE_HOLDER] = agent_on_holder,
-        [WIRE_SLICE] = on_slice,
+        [WIRE_SLICE] = agent_on_slice,     [WIRE_HAND] = agent_on_hand,
+        [WIRE_PROMPT] = agent_on_prompt,
 };
 
 static void agent_handle(const struct wire_message *m, struct passed *came) REQUIRES(core_lock)

@@ -43,8 +43,9 @@ static struct {
         uint64_t off_until_ns;    /* UINT64_MAX: freezing is off for the rest of this process */
         uint64_t off_ns;          /* how long it was off the last time */
 
-        bool known[GPUS_MAX]; /* freezing is known to work on this GPU */
-        uint64_t test_ns;     /* earliest time of the next test */
+        bool known[GPUS_MAX];  /* freezing is known to work on this GPU */
+        bool counts[GPUS_MAX]; /* there RM counts how often a channel was disabled */
+        uint64_t test_ns;      /* earliest time of the next test */
         bool stands;
         uint64_t began_ns, times, lost_ns, took_ns;
         unsigned canaries_failed;
@@ -166,6 +167,14 @@ bool freeze_is_ready(void)
         return true;
 }
 
+bool freeze_is_shared(void)
+{
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                if (core.gpus[i].context && !freeze.counts[i])
+                        return false;
+        return freeze_is_ready();
+}
+
 /* Returns a test's result as 0 or -errno, and the reason as a sentence. */
 static int verdict(enum freeze_result result, int refusal, const char **ret_why)
 {
@@ -206,18 +215,27 @@ void freeze_look(struct gpu *g)
         turn_off(why);
 }
 
+/* The file keeps two results for each driver and GPU, the second under a name of its own. */
+#define COUNTS_KEY_MAX 48
+static const char *counts_key(char ret[static COUNTS_KEY_MAX])
+{
+        (void)snprintf(ret, COUNTS_KEY_MAX, "%s+counts", rm_driver());
+        return ret;
+}
+
 /* Runs the test. 0 or -errno; -EBUSY: no result now. Only results that show how the GPU behaves are
  * kept for other processes. */
 static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
 {
         enum freeze_result result = FREEZE_TEST_BUSY;
+        bool counts = false;
         int refusal = 0, r;
 
         if (core_keep_context(g)) {
                 CUcontext context = g->context->handle;
 
                 lock_release(&core_lock);
-                result = freeze_test(context, &refusal);
+                result = freeze_test(context, &refusal, &counts);
                 lock_acquire(&core_lock);
                 core_let_context(g);
                 trace_event("freeze_test", g->index, (uint64_t)result);
@@ -226,7 +244,23 @@ static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
         if (result == FREEZE_TEST_PASSED || result == FREEZE_TEST_RAN_ON ||
             result == FREEZE_TEST_STOOD_STILL)
                 freeze_learn(rm_driver(), g->uuid, *ret_why);
+        if (result == FREEZE_TEST_PASSED) {
+                char key[COUNTS_KEY_MAX];
+
+                freeze_learn(counts_key(key), g->uuid, counts ? "" : "it does not count");
+                freeze.counts[g->index] = counts;
+        }
         return r;
+}
+
+/* What the file says of the driver's counting. FREEZE_NOT_KNOWN: an earlier release has tested. */
+static enum freeze_known counts_known(struct gpu *g)
+{
+        char key[COUNTS_KEY_MAX], why[FREEZE_WHY_MAX];
+        const enum freeze_known known = freeze_known(counts_key(key), g->uuid, why);
+
+        freeze.counts[g->index] = known == FREEZE_WORKS;
+        return known;
 }
 
 /* Uses the kept result for this GPU, or runs the test. False: no result now. */
@@ -238,6 +272,8 @@ static bool test_gpu(struct gpu *g) UNLOCKS(core_lock)
 
         switch (freeze_known(rm_driver(), g->uuid, known)) {
         case FREEZE_WORKS:
+                if (counts_known(g) == FREEZE_NOT_KNOWN)
+                        r = test_now(g, &why);
                 break;
         case FREEZE_FAILS:
                 r = -EIO;
@@ -319,7 +355,7 @@ static bool stop(void) UNLOCKS(core_lock)
                 (void)rm_thaw(); /* some channels may have stopped */
         lock_acquire(&core_lock);
         freeze.took_ns = clock_now_ns() - began;
-        if (r < 0 && r != -EAGAIN)
+        if (r < 0)
                 (may_pass(r) || r == -EIO ? turn_off_for_now : turn_off)(reason_of(r));
         freeze.stands = r == 0;
         return freeze.stands;

@@ -34,6 +34,8 @@ enum wire_freeze freeze_mode(void);
 const char *freeze_off(void);
 /* True if freezing is on and known to work on all GPUs that have a context. */
 bool freeze_is_ready(void);
+/* True if, besides, the daemon's hand may freeze the program: the driver counts. */
+bool freeze_is_shared(void);
 /* Test each GPU that has a context and is not tested yet: in mode "park" only if `needed`, in mode
  * "move" in advance. True: call again soon. */
 bool freeze_prepare(bool needed) UNLOCKS(core_lock);

@@ -132,7 +132,22 @@ static enum freeze_result freeze_it(struct test *t, int *ret_error)
         return result;
 }
 
-static enum freeze_result run(struct test *t, int *ret_error)
+/* True if a kernel that was frozen twice and thawed once stands still. */
+static bool frozen_twice_stands(struct test *t)
+{
+        bool stood;
+
+        if (rm_freeze() < 0)
+                return false;
+        rm_freeze_more(true);
+        rm_freeze_more(false);
+        (void)nap(POST_NS);
+        stood = !counts(t, atomic_load(&t->shared->count), STAND_NS);
+        (void)rm_thaw();
+        return stood && counts(t, atomic_load(&t->shared->count), GO_ON_NS);
+}
+
+static enum freeze_result run(struct test *t, int *ret_error, bool *ret_counts)
 {
         void *parameters[] = {&t->there};
         enum freeze_result result = FREEZE_TEST_BUSY;
@@ -145,6 +160,7 @@ static enum freeze_result run(struct test *t, int *ret_error)
         t->launched = true;
         if (counts(t, 0, START_NS))
                 result = freeze_it(t, ret_error);
+        *ret_counts = result == FREEZE_TEST_PASSED && frozen_twice_stands(t);
         return result;
 }
 
@@ -165,7 +181,7 @@ static bool end(struct test *t)
         return true;
 }
 
-static enum freeze_result test_in(CUcontext context, int *ret_error)
+static enum freeze_result test_in(CUcontext context, int *ret_error, bool *ret_counts)
 {
         enum freeze_result result;
 
@@ -177,20 +193,21 @@ static enum freeze_result test_in(CUcontext context, int *ret_error)
                         return FREEZE_TEST_NO_KERNEL;
                 test.context = context;
         }
-        result = run(&test, ret_error);
+        result = run(&test, ret_error, ret_counts);
         (void)end(&test);
         return result;
 }
 
-enum freeze_result freeze_test(CUcontext context, int *ret_error)
+enum freeze_result freeze_test(CUcontext context, int *ret_error, bool *ret_counts)
 {
         enum freeze_result result;
         CUcontext popped;
 
         *ret_error = 0;
+        *ret_counts = false;
         if (real.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
                 return FREEZE_TEST_BUSY;
-        result = test_in(context, ret_error);
+        result = test_in(context, ret_error, ret_counts);
         (void)real.cuCtxPopCurrent_v2(&popped);
         return result;
 }

@@ -2,6 +2,8 @@
  * must stop while frozen, and count on after the thaw. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "cuda/cuda_abi.h"
 
 enum freeze_result {
@@ -15,7 +17,9 @@ enum freeze_result {
 };
 
 /* Run the test in a context of the program. All channels of the program are frozen for some
- * milliseconds. For the agent's thread, core_lock not held. */
-enum freeze_result freeze_test(CUcontext context, int *ret_error);
+ * milliseconds. *ret_counts, after a passed test: the kernel driver counts how often a channel was
+ * disabled, so that the daemon's hand and the library can do so independently. For the agent's
+ * thread, core_lock not held. */
+enum freeze_result freeze_test(CUcontext context, int *ret_error, bool *ret_counts);
 /* Forget the test's objects in a context that is about to end, because they end with it. */
 void freeze_test_forget(CUcontext context);

@@ -126,6 +126,7 @@ void channels_enter(struct channels *t, const struct channels_made *m)
                                       .sibling = up ? t->objects[up - 1].child : 0,
                                       .fd = m->fd,
                                       .engine = (uint16_t)m->engine,
+                                      .device = (uint16_t)m->device,
                                       .owner = (uint8_t)m->owner,
                                       .used = true};
         *head = i;
@@ -139,17 +140,53 @@ void channels_enter(struct channels *t, const struct channels_made *m)
                 o->owner = t->objects[up - 1].owner;
 }
 
+struct channels_object *channels_find(struct channels *t, uint32_t client, uint32_t object)
+{
+        uint32_t i = find(t, client, object);
+
+        return i ? &t->objects[i - 1] : NULL;
+}
+
+static bool has_channel(const struct channels *t, const struct channels_object *o)
+{
+        bool found = channels_class(o->class);
+
+        for (uint32_t i = o->child; i && !found; i = t->objects[i - 1].sibling)
+                found = has_channel(t, &t->objects[i - 1]);
+        return found;
+}
+
+bool channels_under(struct channels *t, uint32_t client, uint32_t object)
+{
+        const struct channels_object *o = channels_find(t, client, object);
+
+        return o && has_channel(t, o);
+}
+
 /* ---- calls for RM ---- */
+
+static const struct channels_object *device_of(const struct channels *t,
+                                               const struct channels_object *channel)
+{
+        const struct channels_object *o = channel;
+
+        while (o->up && o->class != RM_CLASS_DEVICE)
+                o = &t->objects[o->up - 1];
+        return o;
+}
+
+uint32_t channels_device(const struct channels *t, const struct channels_object *channel)
+{
+        return device_of(t, channel)->device;
+}
 
 /* Returns the subdevice of the channel's device: RM's control names a subdevice and its channels.
  */
 static const struct channels_object *subdevice_of(const struct channels *t,
                                                   const struct channels_object *channel)
 {
-        const struct channels_object *o = channel;
+        const struct channels_object *o = device_of(t, channel);
 
-        while (o->up && o->class != RM_CLASS_DEVICE)
-                o = &t->objects[o->up - 1];
         return o->subdevice ? &t->objects[o->subdevice - 1] : NULL;
 }
 
@@ -201,7 +238,14 @@ static bool add(const struct channels *t, const struct channels_object *channel,
         return true;
 }
 
-bool channels_calls(const struct channels *t, enum channels_owner owner,
+static bool is_asked(const struct channels_object *o, enum channels_owner owner,
+                     enum channels_which which)
+{
+        return o->used && channels_class(o->class) && o->owner == owner &&
+               (which == CHANNELS_ALL || o->off == (which == CHANNELS_OFF));
+}
+
+bool channels_calls(const struct channels *t, enum channels_owner owner, enum channels_which which,
                     struct channels_call *ret_calls, size_t max, size_t *ret_n)
 {
         size_t n = 0;
@@ -211,8 +255,7 @@ bool channels_calls(const struct channels *t, enum channels_owner owner,
                 for (uint32_t i = 0; i < t->top; i++) {
                         const struct channels_object *o = &t->objects[i];
 
-                        if (o->used && channels_class(o->class) && o->owner == owner &&
-                            computes(t, o) == (bool)first)
+                        if (is_asked(o, owner, which) && computes(t, o) == (bool)first)
                                 all = add(t, o, ret_calls, max, &n) && all;
                 }
         *ret_n = MIN(n, max);
@@ -227,4 +270,14 @@ bool channels_call_of(const struct channels *t, uint32_t client, uint32_t object
         size_t n = 0;
 
         return o && channels_class(o->class) && o->owner == owner && add(t, o, ret, 1, &n);
+}
+
+void channels_note(struct channels *t, const struct channels_call *c, bool off)
+{
+        for (uint32_t i = 0; i < c->count; i++) {
+                struct channels_object *o = channels_find(t, c->client, c->channels[i]);
+
+                if (o)
+                        o->off = off;
+        }
 }

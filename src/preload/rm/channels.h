@@ -30,7 +30,10 @@ struct channels_object {
         uint32_t subdevice; /* for a device: its newest subdevice */
         int fd;             /* descriptor of /dev/nvidiactl of the request that made the object */
         uint16_t engine;
+        uint16_t device; /* for a device: RM's number of the GPU */
         uint8_t owner;
+        uint8_t own; /* for a channel: how often the program itself has disabled it */
+        bool off;    /* for a channel: one disabling is ours */
         bool used;
 };
 
@@ -52,7 +55,7 @@ struct channels_call {
 
 struct channels_made {
         int fd;
-        uint32_t client, parent, object, class, engine;
+        uint32_t client, parent, object, class, engine, device;
         enum channels_owner owner;
 };
 
@@ -61,15 +64,29 @@ struct channels_made {
 void channels_enter(struct channels *t, const struct channels_made *m);
 /* Remove an object that RM has freed, and all objects made under it. */
 void channels_remove(struct channels *t, uint32_t client, uint32_t object);
-/* Make the calls that name all channels of the owner, compute channels first. A call names up to
+enum channels_which {
+        CHANNELS_ALL,
+        CHANNELS_ON,  /* those that we have not disabled */
+        CHANNELS_OFF, /* those that we have disabled */
+};
+
+/* Make the calls that name these channels of the owner, compute channels first. A call names up to
  * RM_DISABLE_CHANNELS_MAX channels of one client and subdevice. False: some channels are missing,
  * because the table or ret_calls is full, or because their subdevice is not in the ledger. */
-bool channels_calls(const struct channels *t, enum channels_owner owner,
+bool channels_calls(const struct channels *t, enum channels_owner owner, enum channels_which which,
                     struct channels_call *ret_calls, size_t max, size_t *ret_n);
 /* Make the call for one channel. False: it is no channel of the owner, or its subdevice is not in
  * the ledger. */
 bool channels_call_of(const struct channels *t, uint32_t client, uint32_t object,
                       enum channels_owner owner, struct channels_call *ret);
+/* Note that all channels of the call are off by us, or no longer. */
+void channels_note(struct channels *t, const struct channels_call *c, bool off);
+/* Returns the record of an object; NULL: it is not in the ledger. */
+struct channels_object *channels_find(struct channels *t, uint32_t client, uint32_t object);
+/* True if the object is a channel, or the parent of one. */
+bool channels_under(struct channels *t, uint32_t client, uint32_t object);
+/* Returns RM's number of the channel's GPU. */
+uint32_t channels_device(const struct channels *t, const struct channels_object *channel);
 /* Returns the next group of the owner that computes, from *at on, and moves *at behind it; NULL:
  * there is no other. Begin with *at = 0. */
 const struct channels_object *channels_next_group(const struct channels *t,

@@ -19,13 +19,13 @@
 #include "base/macros.h"
 #include "preload/process/lock.h"
 #include "preload/process/nap.h"
+#include "preload/rm/rm_hand.h"
 #include "preload/driver/real.h"
 
 #define CALLS_MAX      64u /* enough for 4,096 channels of one client */
-#define AGAIN_MAX      100u
-#define AGAIN_NS       NSEC_PER_MSEC /* pause while another thread frees a channel */
 #define THAW_AGAIN_MAX 100u
 #define THAW_AGAIN_NS  NSEC_PER_MSEC
+#define HAND_LEFT_OFF  2u          /* a dead hand has disabled a channel at most so often */
 #define STATUS_BAD     0xe0000000u /* the ioctl() failed; its errno is in the low bits */
 
 /* ledger_lock is taken last: only RM's control is called while it is held. */
@@ -33,7 +33,8 @@ static struct lock ledger_lock;
 static struct channels ledger;
 static struct channels_call calls[CALLS_MAX];
 static atomic_uint groups_made;
-static bool frozen; /* channels that the program makes while frozen are disabled at once */
+static bool frozen;   /* channels that the program makes while frozen are disabled at once */
+static unsigned owed; /* how often a thaw must enable all channels once more */
 static const struct rm_layout *layout;
 static char driver[32];
 static _Atomic bool forgotten;
@@ -97,83 +98,123 @@ static int error_of(uint32_t status)
         }
 }
 
-/* True if an object that the call names was freed. The freeing thread records that in a moment. */
+/* True if a channel that the call names, or their client, does not exist. RM has then changed the
+ * channels before it (docs/measurements/hand.md). Not if the subdevice is missing: its channels may
+ * run. */
 static bool is_gone(uint32_t status)
 {
-        return status == RM_NO_CHANNEL || status == RM_NO_OBJECT || status == RM_NO_CLIENT;
+        return status == RM_NO_CHANNEL || status == RM_NO_CLIENT;
 }
 
-/* Thaws the channels one by one, so that a freed one does not keep the others frozen. */
-static void thaw_what_is_left(const struct channels_call *c)
+/* Disables or enables the channels of a call and notes it. RM counts, so each change must be undone
+ * exactly. A channel that RM does not know is left out. Lock held. */
+static uint32_t change(const struct channels_call *c, bool disable)
 {
         struct channels_call one = *c;
+        uint32_t status = switch_channels(c, disable);
 
+        if (status == 0)
+                channels_note(&ledger, c, disable);
+        if (!is_gone(status))
+                return status;
+        (void)switch_channels(c, !disable); /* fails at the same channel, and undoes the rest */
         one.count = 1;
         for (uint32_t i = 0; i < c->count; i++) {
                 one.channels[0] = c->channels[i];
-                (void)switch_channels(&one, false);
+                status = switch_channels(&one, disable);
+                if (status == 0)
+                        channels_note(&ledger, &one, disable);
+                else if (!is_gone(status))
+                        return status;
         }
+        return 0;
 }
 
-/* Disables or enables all channels of the program in the ledger. Returns RM's status if it refuses
- * to disable some. Lock held. */
-static uint32_t control_all(bool disable, int *ret_error)
+/* Disables or enables these channels of the program. 0, or an error of rm_freeze(). Lock held. */
+static int change_all(enum channels_which which, bool disable)
 {
         size_t n = 0;
+        int r = 0;
+        bool removed = false;
 
-        *ret_error = 0;
-        if (!channels_calls(&ledger, CHANNELS_PROGRAM, calls, CALLS_MAX, &n) && disable) {
-                *ret_error = -EOVERFLOW;
-                return 0;
-        }
-        for (size_t i = 0; i < n; i++) {
+        if (!channels_calls(&ledger, CHANNELS_PROGRAM, which, calls, CALLS_MAX, &n) && disable)
+                return -EOVERFLOW;
+        for (size_t i = 0; i < n && !(r && disable); i++) {
                 /* Thaw in reverse order: copy channels first, because kernels may wait for them. */
                 const struct channels_call *c = &calls[disable ? i : n - 1 - i];
-                uint32_t status = switch_channels(c, disable);
+                uint32_t status = change(c, disable);
 
                 if (status == (STATUS_BAD | EBADF)) {
                         channels_remove(&ledger, c->client,
                                         c->client); /* the client's descriptor was closed */
-                        continue;
-                }
-                if (!disable && is_gone(status)) {
-                        thaw_what_is_left(c);
+                        removed = true;
                         continue;
                 }
                 if (status != 0) {
                         log_debug("the resource manager refuses to %s %u channels: 0x%x",
                                   disable ? "freeze" : "thaw", c->count, status);
-                        if (!*ret_error)
-                                *ret_error = error_of(status);
-                        if (disable)
-                                return status;
+                        r = r ? r : error_of(status);
                 }
         }
-        return 0;
+        if (removed)
+                hand_mirror(&ledger);
+        return r;
+}
+
+/* Enables all channels without regard to whose disabling that undoes, so some of the program's own
+ * may be among them: makes them count again as often as the program has asked. Lock held. */
+static int enable_once_more(void)
+{
+        int r = change_all(CHANNELS_ALL, false);
+
+        for (uint32_t i = 0; i < ledger.top && r == 0; i++) {
+                const struct channels_object *o = &ledger.objects[i];
+                struct channels_call c;
+                uint32_t status = 0;
+
+                if (o->own == 0 ||
+                    !channels_call_of(&ledger, o->client, o->object, CHANNELS_PROGRAM, &c))
+                        continue;
+                for (unsigned k = 0; k < 2u * o->own && status == 0; k++)
+                        status = switch_channels(&c, k >= o->own);
+                r = is_gone(status) ? 0 : error_of(status);
+        }
+        return r;
+}
+
+/* Enables the channels that we have disabled, and all of them as often as is owed: at a channel
+ * that runs, this changes nothing. Lock held. */
+static int enable_all(void)
+{
+        int r = change_all(CHANNELS_OFF, false);
+
+        while (r == 0 && owed > 0) {
+                r = enable_once_more();
+                owed -= r == 0;
+        }
+        return r;
+}
+
+/* After an unclear answer of RM nobody knows how it has counted, so the hand must not count, too.
+ * Lock held. */
+static void lose_count(void)
+{
+        owed = MAX(owed, 1U);
+        hand_leave();
 }
 
 static int set_frozen(bool disable)
 {
-        uint32_t status;
-        int r = 0;
+        int r = -EPROTO;
 
         lock_acquire(&ledger_lock);
-        if (driver[0] && !layout) {
-                r = -EPROTO;
-        } else {
+        if (disable && hand_is_leaving()) {
+                r = -ETIMEDOUT; /* it may still undo what it has done, and would undo ours */
+        } else if (!driver[0] || layout) {
                 frozen = disable;
-                status = control_all(disable, &r);
-                for (unsigned i = 0; i < AGAIN_MAX && is_gone(status); i++) {
-                        /* A call that failed at a missing channel has disabled the channels before
-                         * it. Unless that is undone, they stay disabled after the thaw. */
-                        (void)control_all(false, &r);
-                        lock_release(&ledger_lock);
-                        (void)nap(AGAIN_NS);
-                        lock_acquire(&ledger_lock);
-                        status = control_all(disable, &r);
-                }
-                if (is_gone(status))
-                        r = -EAGAIN;
+                r = disable ? change_all(CHANNELS_ON, true) : enable_all();
+                if (r < 0 && r != -EOVERFLOW)
+                        lose_count();
         }
         if (r < 0)
                 frozen = false;
@@ -196,6 +237,17 @@ int rm_thaw(void)
                 r = set_frozen(false);
         }
         return r;
+}
+
+void rm_freeze_more(bool more)
+{
+        size_t n = 0;
+
+        lock_acquire(&ledger_lock);
+        (void)channels_calls(&ledger, CHANNELS_PROGRAM, CHANNELS_OFF, calls, CALLS_MAX, &n);
+        for (size_t i = 0; i < n; i++)
+                (void)switch_channels(&calls[i], more);
+        lock_release(&ledger_lock);
 }
 
 bool rm_is_frozen(void)
@@ -281,19 +333,13 @@ static void read_version(char *text, size_t n)
 static void learn_driver(int fd)
 {
         struct rm_version v = {.command = RM_VERSION_QUERY};
-        unsigned major = 0;
 
         (void)rm_forward(fd, _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CHECK_VERSION, struct rm_version), &v);
         v.text[sizeof(v.text) - 1] = '\0';
         if (!v.text[0])
                 read_version(v.text, sizeof(v.text));
         (void)snprintf(driver, sizeof(driver), "%.31s", v.text[0] ? v.text : "unknown");
-        layout = NULL;
-        for (const char *p = driver; *p >= '0' && *p <= '9'; p++)
-                major = major * 10 + (unsigned)(*p - '0');
-        for (size_t i = 0; i < ARRAY_SIZE(rm_layouts); i++)
-                if (major >= rm_layouts[i].first && major <= rm_layouts[i].last)
-                        layout = &rm_layouts[i];
+        layout = rm_layout_of(driver);
 }
 
 static uint32_t word_at(const void *p, size_t offset)
@@ -304,16 +350,44 @@ static uint32_t word_at(const void *p, size_t offset)
         return word;
 }
 
+/* Makes a channel's disabling for the hand what the hand's last order says. After an enabling it
+ * looks again: a new order may have found the channel disabled. Lock held. */
+static void follow_hand(uint32_t client, uint32_t object)
+{
+        struct channels_call c;
+        uint32_t status = 0;
+        bool again = channels_call_of(&ledger, client, object, CHANNELS_PROGRAM, &c);
+
+        while (again && status == 0) {
+                again = false;
+                if (hand_takes_new(&ledger, client, object)) {
+                        status = switch_channels(&c, true);
+                        again = !hand_has_new(&ledger, client, object, status == 0);
+                } else {
+                        again = hand_gives_back(&ledger, client, object);
+                }
+                if (again)
+                        status = switch_channels(&c, false);
+        }
+        if (status && !is_gone(status))
+                lose_count();
+}
+
 static void saw_alloc(int fd, const struct rm_alloc *a, size_t size)
 {
-        const struct rm_group_params *g = (const void *)(uintptr_t)a->params;
-        struct channels_made made = {.fd = fd,
-                                     .client = a->client,
-                                     .parent = a->parent,
-                                     .object = a->object,
-                                     .class = a->class,
-                                     .engine = a->class == RM_CLASS_GROUP && g ? g->engine : 0,
-                                     .owner = making};
+        const void *params = (const void *)(uintptr_t)a->params;
+        const struct rm_group_params *g = params;
+        const struct rm_device_params *device = params;
+        struct channels_made made = {
+                .fd = fd,
+                .client = a->client,
+                .parent = a->parent,
+                .object = a->object,
+                .class = a->class,
+                .engine = a->class == RM_CLASS_GROUP && g ? g->engine : 0,
+                .device = a->class == RM_CLASS_DEVICE && device ? device->instance : 0,
+                .owner = making};
+        const uint32_t client = channels_client(a->class) ? a->object : a->client;
         struct channels_call c;
 
         if (channels_client(a->class))
@@ -321,12 +395,20 @@ static void saw_alloc(int fd, const struct rm_alloc *a, size_t size)
         if (!layout || (size != layout->short_size && size != layout->long_size) ||
             word_at(a, size == layout->short_size ? layout->short_status : layout->long_status))
                 return;
+        if (channels_find(&ledger, client, a->object)) { /* we missed the end of the old object */
+                channels_remove(&ledger, client, a->object);
+                hand_mirror(&ledger);
+        }
         channels_enter(&ledger, &made);
         groups_made += a->class == RM_CLASS_GROUP && making == CHANNELS_PROGRAM;
+        hand_mirror(&ledger);
+        if (!channels_class(a->class) ||
+            !channels_call_of(&ledger, a->client, a->object, CHANNELS_PROGRAM, &c))
+                return;
         /* The memory of a frozen program may be evicted, so a new channel must not run. */
-        if (frozen && channels_class(a->class) &&
-            channels_call_of(&ledger, a->client, a->object, CHANNELS_PROGRAM, &c))
-                (void)switch_channels(&c, true);
+        if (frozen)
+                (void)change(&c, true);
+        follow_hand(a->client, a->object);
 }
 
 static void saw(int fd, unsigned escape, const void *argument, size_t size)
@@ -338,6 +420,7 @@ static void saw(int fd, unsigned escape, const void *argument, size_t size)
 
                 if (f->status == 0)
                         channels_remove(&ledger, f->client, f->object);
+                hand_mirror(&ledger);
         }
 }
 
@@ -370,25 +453,109 @@ void rm_saw(int fd, unsigned long request, const void *argument)
         lock_release(&ledger_lock);
 }
 
+/* Gives the names back that were withdrawn. The hand may have let the program run meanwhile, or
+ * have taken it off the GPU. Lock held. */
+static void free_failed(void)
+{
+        hand_mirror(&ledger);
+        for (uint32_t i = 0; i < ledger.top; i++) {
+                const struct channels_object *o = &ledger.objects[i];
+
+                if (o->used && channels_class(o->class))
+                        follow_hand(o->client, o->object);
+        }
+}
+
+/* Frees objects with channels under the lock, so that neither we nor the hand name a channel that
+ * is gone, or a new one with its handle. */
+static bool frees_channels(int fd, unsigned long request, void *argument, const struct rm_free *f,
+                           int *ret_r)
+{
+        const int before = errno;
+        int after;
+        bool found;
+
+        lock_acquire(&ledger_lock);
+        found = channels_under(&ledger, f->client, f->object);
+        if (found) {
+                if (!hand_withdraw(&ledger, f->client, f->object))
+                        lose_count();
+                *ret_r = rm_forward(fd, request, argument);
+                after = *ret_r < 0 ? errno : before;
+                if (*ret_r == 0 && f->status == 0)
+                        saw(fd, RM_ESCAPE_FREE, f, sizeof(*f));
+                else
+                        free_failed();
+                errno = after;
+        }
+        lock_release(&ledger_lock);
+        return found;
+}
+
+/* Counts the program's own disabling or enabling of the channels of a call. Lock held. */
+static void note_own(const struct rm_disable_channels *d, bool disable)
+{
+        for (uint32_t i = 0; i < d->count; i++) {
+                struct channels_object *o = channels_find(&ledger, d->clients[i], d->channels[i]);
+
+                if (o && disable)
+                        o->own = (uint8_t)MIN(o->own + 1, UINT8_MAX);
+                else if (o && o->own > 0)
+                        o->own--;
+        }
+}
+
+/* Passes the program's own disabling or enabling on. An enabling passes only for channels that the
+ * program has disabled itself: for others it would undo what we or the hand have done, or nothing.
+ * Lock held. */
+static int pass_switch(int fd, unsigned long request, void *argument, struct rm_control *k,
+                       const struct rm_disable_channels *d)
+{
+        struct rm_disable_channels left = *d;
+        struct rm_control call = *k;
+        int r;
+
+        if (d->count == 0 || d->count > RM_DISABLE_CHANNELS_MAX) /* RM refuses it */
+                return rm_forward(fd, request, argument);
+        left.count = 0;
+        for (uint32_t i = 0; i < d->count; i++) {
+                const struct channels_object *o =
+                        channels_find(&ledger, d->clients[i], d->channels[i]);
+
+                if (o && o->own == 0 && !d->disable)
+                        continue;
+                left.clients[left.count] = d->clients[i];
+                left.channels[left.count++] = d->channels[i];
+        }
+        k->status = 0;
+        if (left.count == 0)
+                return 0;
+        call.params = (uint64_t)(uintptr_t)&left;
+        r = rm_forward(fd, _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CONTROL, struct rm_control), &call);
+        k->status = call.status;
+        if (r == 0 && k->status == 0)
+                note_own(&left, d->disable);
+        return r;
+}
+
 bool rm_holds_back(int fd, unsigned long request, void *argument, int *ret_r)
 {
         unsigned escape;
         size_t size;
-        struct rm_control *k = (void *)(uintptr_t)unwrap(request, argument, &escape, &size);
+        void *inner = (void *)(uintptr_t)unwrap(request, argument, &escape, &size);
+        struct rm_control *k = inner;
         const struct rm_disable_channels *d;
 
-        if (likely(escape != RM_ESCAPE_CONTROL) || !k || size != sizeof(*k) ||
-            likely(k->command != RM_DISABLE_CHANNELS) || k->params_size != sizeof(*d))
+        if (!inner || atomic_load_explicit(&forgotten, memory_order_relaxed))
+                return false;
+        if (escape == RM_ESCAPE_FREE && size == sizeof(struct rm_free))
+                return frees_channels(fd, request, argument, inner, ret_r);
+        if (likely(escape != RM_ESCAPE_CONTROL) || size != sizeof(*k) ||
+            likely(k->command != RM_DISABLE_CHANNELS) || k->params_size != sizeof(*d) || !k->params)
                 return false;
         d = (const void *)(uintptr_t)k->params;
-        if (!d || d->disable)
-                return false;
-        *ret_r = 0;
         lock_acquire(&ledger_lock); /* so that no freeze begins between the check and the request */
-        if (frozen)
-                k->status = 0; /* rm_thaw() enables these channels too */
-        else
-                *ret_r = rm_forward(fd, request, argument);
+        *ret_r = pass_switch(fd, request, argument, k, d);
         lock_release(&ledger_lock);
         return true;
 }
@@ -415,4 +582,56 @@ void rm_forget(void)
         atomic_store(&forgotten, true);
         ledger_lock = (struct lock){0};
         frozen = false;
+        hand_forget();
+}
+
+/* ---- for the hand ---- */
+
+void rm_offer_hand(int page, int line)
+{
+        lock_acquire(&ledger_lock);
+        if (hand_take(page, line))
+                hand_mirror(&ledger);
+        lock_release(&ledger_lock);
+}
+
+void rm_hand_ready(bool ready)
+{
+        lock_acquire(&ledger_lock);
+        hand_ready(ready && owed == 0);
+        lock_release(&ledger_lock);
+}
+
+void rm_hand_asks(void)
+{
+        lock_acquire(&ledger_lock);
+        if (layout)
+                hand_prove(&ledger, layout);
+        lock_release(&ledger_lock);
+}
+
+void rm_hand_is_gone(void)
+{
+        int r = 0;
+
+        lock_acquire(&ledger_lock);
+        hand_left();
+        owed = MAX(owed, HAND_LEFT_OFF);
+        /* A program that is not enabled is lost, so failures are retried. */
+        for (unsigned i = 0; i < THAW_AGAIN_MAX && !frozen; i++) {
+                r = enable_all();
+                if (r == 0)
+                        break;
+                lock_release(&ledger_lock);
+                (void)nap(THAW_AGAIN_NS);
+                lock_acquire(&ledger_lock);
+        }
+        if (hand_take_next())
+                hand_mirror(&ledger);
+        lock_release(&ledger_lock);
+        if (r < 0)
+                log_warning("the daemon's hand had taken this program off the GPU and has ended, "
+                            "and the kernel driver (%s) does not let the program run again: "
+                            "start it again with SUBLET_FREEZE=off",
+                            driver);
 }

@@ -172,7 +172,8 @@ static bool list_channels(void)
         bool all;
 
         (void)pthread_mutex_lock(&lock);
-        all = channels_calls(&ledger, CHANNELS_PROGRAM, calls, ARRAY_SIZE(calls), &calls_count);
+        all = channels_calls(&ledger, CHANNELS_PROGRAM, CHANNELS_ALL, calls, ARRAY_SIZE(calls),
+                             &calls_count);
         (void)pthread_mutex_unlock(&lock);
         return all;
 }

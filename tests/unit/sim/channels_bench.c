@@ -89,7 +89,7 @@ struct channels_call bench_channels(enum channels_owner owner)
         size_t n;
 
         (void)pthread_mutex_lock(&lock);
-        CHECK(channels_calls(&seen, owner, calls, ARRAY_SIZE(calls), &n));
+        CHECK(channels_calls(&seen, owner, CHANNELS_ALL, calls, ARRAY_SIZE(calls), &n));
         (void)pthread_mutex_unlock(&lock);
         CHECK_EQUAL(n, 1);
         return calls[0];

@@ -97,7 +97,7 @@ SIM_TEST(wrong_parameters_of_the_channel_control_change_nothing)
 #define SWITCH() bench_control(all.client, all.subdevice, RM_DISABLE_CHANNELS, &d, sizeof(d))
         d.clients[0] = 0x77;
         d.channels[0] = all.channels[0];
-        CHECK_EQUAL(SWITCH(), RM_NO_CLIENT);
+        CHECK_EQUAL(SWITCH(), RM_NO_CHANNEL);
         d.clients[0] = all.client;
         d.channels[0] = all.subdevice;
         CHECK_EQUAL(SWITCH(), RM_NO_CHANNEL);

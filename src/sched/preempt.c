@@ -1,0 +1,623 @@
+/* preempt.c: owns which clients with leases the GPU runs now. A client whose channels the daemon
+ * takes off the GPU keeps its lease and its memory. Must never give or take a lease or a byte.
+ *
+ * The sides of slices.c compete for the GPU's time. Sides with equal parts of it run beside each
+ * other, and the GPU slices it. Otherwise the GPU is serial: one side runs at a time, and each has
+ * its part of every window. Why: docs/scheduling.md, "Which side runs". */
+#include "sched/internal.h"
+
+/* A lower priority has saved time for a higher one's pause when it can run for so long. */
+#define PIECE_NS ((int64_t)(10 * NSEC_PER_MSEC))
+/* A change of sides costs a millisecond, so none runs for less than this. */
+#define LEAST_NS ((int64_t)(2 * NSEC_PER_MSEC))
+/* A program that has worked for so long without a gap minds no long slices of others. */
+/* A program is without gaps if it idles for less than a twentieth of its time. So many
+ * nanoseconds of work make one of a gap forgotten. */
+#define GAPS_FORGOTTEN 20
+/* Time between two short requests that have the GPU for themselves. */
+#define GUEST_NS (20 * NSEC_PER_MSEC)
+#define HOUR_NS  (3600 * NSEC_PER_SEC)
+
+/* True if the daemon can preempt c on its GPU without stopping its work on another one. */
+static bool can_lose_time(const struct client *c)
+{
+        return c->preemptible && !c->mps && !c->lost && !c->stands && !(c->gpus & (c->gpus - 1));
+}
+
+/* True if, besides, c need not give way. */
+static bool can_be_preempted(const struct client *c)
+{
+        return can_lose_time(c) && (!c->draining || PLANTED(PREEMPTED_DRAINS));
+}
+
+bool preempt_overdue(const struct client *c)
+{
+        return c->overdue && c->preemptible && c->lease;
+}
+
+/* True if c keeps the GPU busy, and may: it is not asked to give way, and has time left. */
+static bool client_works(const struct client *c)
+{
+        if (!c->lease || c->lost || c->idle || preempt_overdue(c))
+                return false;
+        return (!c->draining || PLANTED(PREEMPTED_DRAINS)) &&
+               !(c->holder->used_up && can_be_preempted(c));
+}
+
+bool preempt_can(const struct holder *h)
+{
+        const struct client *c;
+
+        FOR_EACH_CLIENT_OF (h, c)
+                if ((c->lease || c->waiting) && !can_lose_time(c))
+                        return false;
+        return true;
+}
+
+bool preempt_shares_exclusive(const struct sched *s, unsigned gpu)
+{
+        const struct holder *h;
+        unsigned n = 0;
+
+        if (!s->gpu[gpu].preemptible || s->gpu[gpu].oversubscribed)
+                return false;
+        FOR_EACH_HOLDER_ON (s, gpu, h) {
+                if (!preempt_can(h))
+                        return false;
+                n += h->lease || h->waiting;
+        }
+        return n <= SLICE_SIDES;
+}
+
+#define FOR_EACH_SIDE_OF(g, side) \
+        for ((side) = (g)->sides; (side) < (g)->sides + (g)->n_sides; (side)++)
+
+/* ---- who competes ---- */
+
+static void survey_sides(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        bool works[SLICE_SIDES] = {0};
+        struct client *c;
+        struct side *side;
+
+        FOR_EACH_SIDE_OF (g, side) {
+                side->can = true;
+                side->off = false;
+                side->priority = INT_MAX;
+        }
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                side = c->lease ? slices_side(g, c->holder) : NULL;
+                if (!side)
+                        continue;
+                side->can &= can_be_preempted(c);
+                side->priority = MIN(side->priority, c->holder->priority);
+                works[side - g->sides] |= client_works(c);
+        }
+        FOR_EACH_SIDE_OF (g, side) {
+                if (works[side - g->sides] && !side->works)
+                        side->since_ns = s->now_ns;
+                side->works = works[side - g->sides];
+        }
+}
+
+/* Adds h's parts to the sums of the divisions that it takes part in. */
+static void count_parts(struct sched *s, struct holder *h, unsigned gpu)
+{
+        struct level l;
+
+        FOR_EACH_LEVEL_OF (h, gpu, l) {
+                struct division *d = &l.above->on[gpu].below;
+
+                if (l.share->counted == s->counts)
+                        return; /* and so are all levels above */
+                l.share->counted = s->counts;
+                if (d->counted != s->counts)
+                        d->working_parts = 0;
+                d->counted = s->counts;
+                d->working_parts += MAX(l.share->parts, UINT64_C(1));
+        }
+}
+
+static double part_of(struct holder *h, unsigned gpu)
+{
+        double part = 1;
+        struct level l;
+
+        FOR_EACH_LEVEL_OF (h, gpu, l)
+                part = part * (double)MAX(l.share->parts, UINT64_C(1)) /
+                       (double)l.above->on[gpu].below.working_parts;
+        return part;
+}
+
+/* Calls f for each holder with work on a side that competes. */
+static void for_each_competitor(struct sched *s, unsigned gpu,
+                                void (*f)(struct sched *s, struct side *side, struct holder *h,
+                                          unsigned gpu))
+{
+        struct holder *last = NULL;
+        struct client *c;
+
+        FOR_EACH_CLIENT_ON (s, gpu, c) {
+                struct side *side;
+
+                if (c->holder == last || !client_works(c))
+                        continue;
+                side = slices_side(&s->gpu[gpu], c->holder);
+                if (!side || !side->competes)
+                        continue;
+                last = c->holder;
+                f(s, side, c->holder, gpu);
+        }
+}
+
+static void count_holder(struct sched *s, struct side *side, struct holder *h, unsigned gpu)
+{
+        (void)side;
+        count_parts(s, h, gpu);
+}
+
+static void add_part(struct sched *s, struct side *side, struct holder *h, unsigned gpu)
+{
+        (void)s;
+        side->part += part_of(h, gpu);
+}
+
+/* Finds the sides of the highest priority that work, and the part of the time that each of them is
+ * due: the time of each division goes to those in it that work. Returns how many compete. */
+static unsigned find_competitors(struct sched *s, unsigned gpu, bool *ret_lower)
+{
+        struct gpu *g = &s->gpu[gpu];
+        int top = INT_MIN;
+        unsigned n = 0;
+        struct side *side;
+
+        *ret_lower = false;
+        FOR_EACH_SIDE_OF (g, side)
+                if (side->works && side->can)
+                        top = MAX(top, side->priority);
+        FOR_EACH_SIDE_OF (g, side) {
+                side->competes = side->works && side->can && side->priority == top;
+                side->part = 0;
+                n += side->competes;
+                *ret_lower |= side->works && side->can && side->priority < top;
+        }
+        s->counts++;
+        for_each_competitor(s, gpu, count_holder);
+        for_each_competitor(s, gpu, add_part);
+        return n;
+}
+
+static bool parts_differ(const struct gpu *g)
+{
+        double least = 2, most = 0;
+        const struct side *side;
+
+        FOR_EACH_SIDE_OF (g, side) {
+                if (!side->competes)
+                        continue;
+                least = MIN(least, side->part);
+                most = MAX(most, side->part);
+        }
+        return most > least * 1.01;
+}
+
+/* ---- windows ---- */
+
+/* The most that a side can have left. A part that is too short to be used is saved. */
+static int64_t most(const struct side *side)
+{
+        return MAX(side->budget_ns, LEAST_NS);
+}
+
+static double rest(const struct side *side)
+{
+        return (double)side->left_ns / (double)most(side);
+}
+
+/* Brings the parts up to date: others begin to work and idle within a window. A side keeps the same
+ * fraction of its part. */
+static void set_budget(const struct sched *s, struct side *side)
+{
+        const double part = PLANTED(PARTS_ALIKE) ? 0.5 : side->part, left = rest(side);
+
+        side->budget_ns = MAX((int64_t)(part * (double)s->config.window_ns), INT64_C(1));
+        if (left > 0)
+                side->left_ns = (int64_t)(left * (double)most(side));
+}
+
+/* Gives a side its part of the current window. What it had overdrawn is taken off; what it had not
+ * used is lost. */
+static void give_part(const struct gpu *g, struct side *side)
+{
+        side->left_ns = MIN(most(side), side->left_ns + side->budget_ns);
+        side->window = g->window;
+}
+
+static void begin_window(const struct sched *s, struct gpu *g)
+{
+        struct side *side;
+
+        g->window++;
+        g->window_ns = s->now_ns;
+        FOR_EACH_SIDE_OF (g, side)
+                if (side->competes)
+                        give_part(g, side);
+}
+
+static bool has_rest(const struct side *side)
+{
+        return side->left_ns > 0 &&
+               (side->runs || side->budget_ns >= LEAST_NS || side->left_ns >= LEAST_NS);
+}
+
+/* Returns the side with the most of its part left, among equals the one that ran least recently.
+ * NULL: none has any left. */
+static struct side *most_left(struct gpu *g)
+{
+        struct side *best = NULL, *side;
+
+        FOR_EACH_SIDE_OF (g, side) {
+                if (!side->competes || !has_rest(side))
+                        continue;
+                if (!best || rest(side) > rest(best) ||
+                    (rest(side) == rest(best) && side->ran_ns < best->ran_ns))
+                        best = side;
+        }
+        return best;
+}
+
+static bool begins(const struct sched *s, const struct side *side)
+{
+        return side->competes && side->since_ns == s->now_ns;
+}
+
+static bool one_begins(const struct sched *s, const struct gpu *g)
+{
+        const struct side *side;
+
+        FOR_EACH_SIDE_OF (g, side)
+                if (begins(s, side))
+                        return true;
+        return false;
+}
+
+/* Returns the side that begins to work and takes the GPU from `now`; NULL: none does. */
+static struct side *interrupts(const struct sched *s, struct gpu *g, const struct side *now)
+{
+        struct side *best = NULL, *side;
+
+        FOR_EACH_SIDE_OF (g, side) {
+                if (side == now || !begins(s, side) || !has_rest(side) || PLANTED(LENT_FOR_GOOD))
+                        continue;
+                if (rest(side) < rest(now) ||
+                    (rest(side) == rest(now) && now->since_ns == s->now_ns))
+                        continue;
+                if (!best || rest(side) > rest(best))
+                        best = side;
+        }
+        return best;
+}
+
+/* Returns which of the sides that compete runs now. */
+static struct side *by_windows(struct sched *s, struct gpu *g)
+{
+        struct side *now = NULL, *other, *side;
+
+        FOR_EACH_SIDE_OF (g, side) {
+                if (!side->competes)
+                        continue;
+                set_budget(s, side);
+                if (side->window != g->window)
+                        give_part(g, side);
+                if (side->runs)
+                        now = side;
+        }
+        if (one_begins(s, g) && s->now_ns - g->window_ns >= s->config.window_ns)
+                begin_window(s, g);
+        if (now && has_rest(now)) {
+                other = interrupts(s, g, now);
+                return other ? other : now;
+        }
+        if (now)
+                now->runs = false;
+        while (!(side = most_left(g))) /* this ends: each window adds to what each side has left */
+                begin_window(s, g);
+        return side;
+}
+
+/* ---- the floor of lower priorities ---- */
+
+/* Returns the side of a lower priority that gets a piece of the saved time now; NULL: none. */
+static struct side *by_floor(struct sched *s, struct gpu *g)
+{
+        struct side *best = NULL, *side;
+
+        if (one_begins(s, g))
+                return NULL;
+        if (g->piece_end_ns > s->now_ns) {
+                FOR_EACH_SIDE_OF (g, side)
+                        if (side->runs && side->works && side->can && !side->competes)
+                                return side;
+                return NULL;
+        }
+        if (g->piece_saved_ns < PIECE_NS)
+                return NULL;
+        FOR_EACH_SIDE_OF (g, side) {
+                if (!side->works || !side->can || side->competes)
+                        continue;
+                if (!best || side->priority > best->priority ||
+                    (side->priority == best->priority && side->ran_ns < best->ran_ns))
+                        best = side;
+        }
+        if (best)
+                g->piece_end_ns = s->now_ns + (uint64_t)PIECE_NS;
+        return best;
+}
+
+static void wake_for_piece(struct sched *s, const struct gpu *g)
+{
+        const int64_t lacks_ns = PIECE_NS - g->piece_saved_ns;
+
+        if (g->piece_end_ns)
+                wake_at(s, g->piece_end_ns);
+        else
+                wake_at(s, s->now_ns + (lacks_ns <= 0 ? 1
+                                                      : (uint64_t)lacks_ns * 1000 /
+                                                                        s->config.floor_permille +
+                                                                1));
+}
+
+/* ---- one side at a time, or all ---- */
+
+/* Lets one side run, and preempts all others that can be. */
+static void run_alone(struct gpu *g, struct side *run)
+{
+        struct side *side;
+
+        FOR_EACH_SIDE_OF (g, side) {
+                side->runs = side == run;
+                side->off = side != run && side->works && side->can;
+        }
+}
+
+static void run_all(struct gpu *g)
+{
+        struct side *side;
+
+        g->serial = g->lower_off = false;
+        g->piece_end_ns = 0;
+        FOR_EACH_SIDE_OF (g, side) {
+                side->runs = g->alone && side->competes;
+                side->off = false;
+                if (!g->alone)
+                        side->left_ns = 0;
+        }
+        /* Sides that ran beside each other begin with a whole part each. */
+        if (!g->alone)
+                g->window++;
+}
+
+static void run_one(struct sched *s, struct gpu *g, bool lower)
+{
+        struct side *run = by_windows(s, g), *piece = lower ? by_floor(s, g) : NULL;
+
+        g->serial = true;
+        g->lower_off = lower;
+        g->guest_end_ns = 0;
+        if (!piece)
+                g->piece_end_ns = 0;
+        if (lower)
+                wake_for_piece(s, g);
+        if (!piece && !g->alone)
+                wake_at(s, s->now_ns + (uint64_t)MAX(run->left_ns, INT64_C(1)));
+        run_alone(g, piece ? piece : run);
+}
+
+/* ---- short requests beside long slices ---- */
+
+/* Finds the sides that have worked for a while almost without gaps. They run in long slices if
+ * there are two of them, and all that work are single programs that can be preempted. */
+static bool find_gapless(struct sched *s, struct gpu *g)
+{
+        unsigned n = 0;
+        bool all = g->side_most == 1;
+        struct side *side;
+
+        FOR_EACH_SIDE_OF (g, side) {
+                side->gapless = side->gaps_ns < (side->gapless ? PREEMPT_GAPS_NS : INT64_C(1));
+                n += side->gapless;
+                all &= !side->works || side->competes;
+        }
+        FOR_EACH_SIDE_OF (g, side)
+                if (all && side->competes && !side->gapless)
+                        wake_at(s, s->now_ns + (uint64_t)side->gaps_ns * GAPS_FORGOTTEN + 1);
+        return all && n > 1;
+}
+
+/* Returns the side that has the GPU for itself because it has just begun to work beside long
+ * slices. NULL: there is none. */
+static struct side *find_guest(struct sched *s, struct gpu *g, unsigned competitors)
+{
+        struct side *side;
+
+        if (g->guest_end_ns > s->now_ns)
+                FOR_EACH_SIDE_OF (g, side)
+                        if (side->runs && side->competes && !side->gapless)
+                                return side;
+        g->guest_end_ns = 0;
+        if ((g->guest_ns && s->now_ns - g->guest_ns < GUEST_NS) || PLANTED(GUESTS_WAIT))
+                return NULL;
+        FOR_EACH_SIDE_OF (g, side)
+                if (begins(s, side) && !side->gapless) {
+                        g->guest_ns = s->now_ns;
+                        g->guest_end_ns = s->now_ns + s->config.window_ns / competitors;
+                        return side;
+                }
+        return NULL;
+}
+
+static void run_slices(struct sched *s, struct gpu *g, unsigned competitors)
+{
+        struct side *guest, *side;
+        bool others = false;
+
+        g->long_slices = find_gapless(s, g);
+        guest = g->long_slices ? find_guest(s, g, competitors) : NULL;
+        if (!guest)
+                g->guest_end_ns = 0;
+        run_all(g);
+        if (guest) {
+                wake_at(s, g->guest_end_ns);
+                run_alone(g, guest);
+                return;
+        }
+        FOR_EACH_SIDE_OF (g, side)
+                others |= side->competes && !side->gapless;
+        g->long_slices &= !others;
+}
+
+/* ---- the decision ---- */
+
+static bool is_exclusive(const struct sched *s)
+{
+        return s->config.mode == SCHED_MODE_EXCLUSIVE && !PLANTED(EXCLUSIVE_RUNS_ALL);
+}
+
+static void choose(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        bool lower;
+        unsigned n;
+
+        survey_sides(s, gpu);
+        n = find_competitors(s, gpu, &lower);
+        g->alone = n == 1;
+        g->long_slices = false;
+        if (lower || (n > 1 && (is_exclusive(s) || parts_differ(g)))) {
+                run_one(s, g, lower);
+                return;
+        }
+        if (g->alone)
+                (void)by_windows(s, g);
+        if (n > 1) {
+                run_slices(s, g, n);
+                return;
+        }
+        run_all(g);
+        g->guest_end_ns = 0;
+        g->long_slices = find_gapless(s, g); /* one of two may be in a short gap */
+}
+
+/* True if a client works on a GPU of c that is not overdue itself. */
+static bool others_work(const struct sched *s, const struct client *c)
+{
+        const struct client *o;
+        unsigned gpu;
+
+        FOR_EACH_GPU_OF (c, gpu)
+                FOR_EACH_CLIENT_ON (s, gpu, o)
+                        if (o != c && client_works(o))
+                                return true;
+        return false;
+}
+
+/* True if the overdue client c leaves the GPU to others now. It gets the time of the floor, or it
+ * could never finish its work and give way. */
+static bool leaves_time(struct sched *s, const struct client *c)
+{
+        const uint64_t period_ns = (uint64_t)PIECE_NS * 1000 / s->config.floor_permille;
+        const uint64_t begin_ns = s->now_ns - s->now_ns % period_ns;
+        const bool piece = s->now_ns < begin_ns + (uint64_t)PIECE_NS;
+
+        if (!others_work(s, c) || PLANTED(OVERDUE_RUNS))
+                return false;
+        wake_at(s, piece ? begin_ns + (uint64_t)PIECE_NS : begin_ns + period_ns);
+        return !piece;
+}
+
+static bool is_off(struct sched *s, struct gpu *g, const struct client *c)
+{
+        const struct side *side;
+
+        if (!c->preemptible || !c->lease || c->lost || (c->idle && !PLANTED(IDLE_STAYS_OFF)) ||
+            s->config.mode == SCHED_MODE_OFF)
+                return false;
+        if (c->overdue)
+                return leaves_time(s, c);
+        side = slices_side(g, c->holder);
+        return can_be_preempted(c) && (c->holder->used_up || (side && side->off));
+}
+
+static void set(struct sched *s, struct client *c, bool preempted)
+{
+        if (c->preempted == preempted)
+                return;
+        c->preempted = preempted;
+        actions_mark(s, c);
+}
+
+void preempt_end(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct client *c;
+
+        g->serial = g->lower_off = g->alone = g->long_slices = false;
+        g->n_sides = g->side_most = 0;
+        g->piece_end_ns = 0;
+        FOR_EACH_CLIENT_ON (s, gpu, c)
+                set(s, c, false);
+}
+
+void preempt_decide(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        struct client *c;
+
+        if (!g->preemptible || s->config.mode == SCHED_MODE_OFF) {
+                g->alone = g->long_slices = false;
+                run_all(g);
+        } else {
+                choose(s, gpu);
+        }
+        /* One is taken off before another one runs. */
+        for (unsigned on = 0; on < 2 && g->preemptible; on++)
+                FOR_EACH_CLIENT_ON (s, gpu, c)
+                        if (is_off(s, g, c) != on)
+                                set(s, c, !on);
+}
+
+bool preempt_prompt(const struct sched *s, const struct client *c)
+{
+        return c->lease &&
+               ANY_GPU_OF(c, gpu,
+                          s->gpu[gpu].preemptible && (s->gpu[gpu].serial || s->gpu[gpu].divided));
+}
+
+/* ---- the time that each side had ---- */
+
+void preempt_use(struct sched *s, unsigned gpu)
+{
+        struct gpu *g = &s->gpu[gpu];
+        const int64_t ns = (int64_t)MIN(s->now_ns - g->preempt_ns, HOUR_NS);
+        struct side *side;
+
+        g->preempt_ns = s->now_ns;
+        if (g->lower_off && !PLANTED(LOWER_STARVES))
+                g->piece_saved_ns =
+                        MIN(2 * PIECE_NS,
+                            g->piece_saved_ns + ns * (int64_t)s->config.floor_permille / 1000);
+        FOR_EACH_SIDE_OF (g, side) {
+                side->gaps_ns = side->works ? MAX(side->gaps_ns - ns / GAPS_FORGOTTEN, INT64_C(0))
+                                            : MIN(side->gaps_ns + ns, PREEMPT_GAPS_NS);
+                if (!side->runs || !ns)
+                        continue;
+                side->ran_ns = s->now_ns;
+                if (g->piece_end_ns)
+                        g->piece_saved_ns -= ns;
+                else if (g->alone) /* time that nobody else wants overdraws nothing */
+                        side->left_ns = MAX(side->left_ns - ns, MIN(side->left_ns, INT64_C(0)));
+                else
+                        side->left_ns = MAX(side->left_ns - ns, -(int64_t)s->config.window_ns);
+        }
+}
