@@ -395,7 +395,7 @@ struct sched_client_view {
         bool idle;            /* the client is running, with nothing in flight */
         uint64_t since_ns;    /* when the client entered its state */
         uint64_t lease;       /* 0: none */
-        uint64_t run_ns;      /* total time with a lease, not idle and not overdue */
+        uint64_t run_ns;      /* total time with a lease, not idle, overdue or preempted */
         uint64_t handoffs;    /* number of leases lost to other clients */
         uint64_t waited_ns;   /* total time waiting or restoring */
         sched_client blocker; /* the client that this one waits for; 0: none in particular */

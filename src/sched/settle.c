@@ -564,7 +564,7 @@ static enum sched_state state_of(const struct client *c)
 /* Writes only what changes: most events change nothing for most clients. */
 static void account_time(struct sched *s, struct client *c)
 {
-        const bool run = c->lease && !c->idle, overdue = run && c->overdue,
+        const bool run = c->lease && !c->idle && !c->preempted, overdue = run && c->overdue,
                    wait = c->waiting || c->unevictable_ticket;
         const uint64_t ns = s->now_ns - c->clock_ns;
 

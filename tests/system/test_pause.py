@@ -689,7 +689,7 @@ def test_another_program_waits_for_a_paused_program_in_mode_park_and_is_told(sma
 @pytest.mark.parametrize("env, why", [(dict(SUBLET_FREEZE="off"), "it runs with SUBLET_FREEZE=off"),
                                       (dict(SIMCUDA_DRIVER="999.1.1"), "this release of sublet does not know the driver's calls"),
                                       (dict(SIMCUDA_FAIL="freeze:1+:forbid"), "the kernel driver or a sandbox does not allow it"),
-                                      (dict(SIMCUDA_FAIL="freeze:6+:part=3"), "the GPU did not let go of the program in time")],
+                                      (dict(SIMCUDA_FAIL="freeze:8+:part=3"), "the GPU did not let go of the program in time")],
                          ids=["off", "unknown driver", "sandbox", "time-out"])
 def test_a_program_that_cannot_be_paused_goes_on_and_says_why(small, env, why):
     p = counts(small, 1, mib=8, **env)

@@ -232,6 +232,20 @@ static void note_frozen(struct notes *n, const json_t *client)
                 add_note(n, "told to pause");
 }
 
+/* Adds a note about a program that has been off the GPU for a second: shorter times are a part of
+ * sharing. */
+static void note_preempted(struct notes *n, const json_t *client)
+{
+        const json_t *p = json_object_get(client, "preempted");
+        char cell[FIGURE_MAX], text[2 * FIGURE_MAX];
+
+        if (!json_is_object(p) || figure_number(p, "for_s") < 1)
+                return;
+        figure_put(json_object_get(p, "for_s"), FIGURE_SECONDS, cell);
+        (void)snprintf(text, sizeof(text), "off the GPU for %s, because others go first", cell);
+        add_note(n, text);
+}
+
 /* Adds a note why a program is drained, not frozen. With MPS every program is drained. */
 static void note_not_frozen(struct notes *n, const json_t *client)
 {
@@ -325,6 +339,7 @@ void client_notes(const json_t *client, const json_t *beside, unsigned more, con
                 add_note(&n, text);
         }
         note_frozen(&n, client);
+        note_preempted(&n, client);
         if (more & NOTES_FREEZING)
                 note_not_frozen(&n, client);
         if (more & NOTES_FIGURES) {

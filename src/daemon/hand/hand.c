@@ -28,6 +28,8 @@ struct hand {
         void *userdata;
         struct child_process process;
         unsigned programs; /* known to the process */
+        bool worked;       /* a process has reported something */
+        bool absent;       /* the log says that none can */
         uint64_t wait_ns, next_ns;
 };
 
@@ -47,6 +49,21 @@ static void give_up(struct hand *h)
         (void)shutdown(h->process.fd, SHUT_RDWR);
 }
 
+/* Says it once if there never was a hand: where its process may not open the GPU, none will be. */
+static void say_lost(struct hand *h)
+{
+        if (h->worked)
+                log_warning("the hand (the process that takes programs off the GPU) has ended: its "
+                            "programs go on, and another one is started");
+        else if (!h->absent)
+                log_info(
+                        "no program can be taken off the GPU without its help here: the daemon may "
+                        "not open the GPU, or the driver is unknown");
+        h->absent = !h->worked;
+        if (!h->worked)
+                h->wait_ns = WAIT_MAX_NS;
+}
+
 static int on_report(sd_event_source *src, int fd, uint32_t events, void *userdata)
 {
         struct hand *h = userdata;
@@ -60,11 +77,11 @@ static int on_report(sd_event_source *src, int fd, uint32_t events, void *userda
                 return 0;
         }
         if (n != (ssize_t)sizeof(m)) {
-                log_info("the hand (the process that takes programs off the GPU) has ended: "
-                         "programs give way by themselves");
+                say_lost(h);
                 lose(h);
                 return 0;
         }
+        h->worked = true;
         switch (m.what) {
         case HAND_READY:
                 h->wait_ns = 0;

@@ -411,18 +411,35 @@ static bool allow(scmp_filter_ctx f, int call)
 static bool close_in(void)
 {
         static const int calls[] = {
-                SCMP_SYS(read),          SCMP_SYS(write),
-                SCMP_SYS(recvmsg),       SCMP_SYS(recvfrom),
-                SCMP_SYS(sendmsg),       SCMP_SYS(sendto),
-                SCMP_SYS(poll),          SCMP_SYS(ppoll),
-                SCMP_SYS(futex),         SCMP_SYS(close),
-                SCMP_SYS(mmap),          SCMP_SYS(munmap),
-                SCMP_SYS(madvise),       SCMP_SYS(mprotect),
-                SCMP_SYS(brk),           SCMP_SYS(getrandom),
-                SCMP_SYS(clock_gettime), SCMP_SYS(clock_nanosleep),
-                SCMP_SYS(nanosleep),     SCMP_SYS(restart_syscall),
-                SCMP_SYS(rt_sigreturn),  SCMP_SYS(exit),
-                SCMP_SYS(exit_group),    SCMP_SYS(sched_yield),
+                SCMP_SYS(read),
+                SCMP_SYS(write),
+                SCMP_SYS(recvmsg),
+                SCMP_SYS(recvfrom),
+                SCMP_SYS(sendmsg),
+                SCMP_SYS(sendto),
+                SCMP_SYS(poll),
+                SCMP_SYS(ppoll),
+                SCMP_SYS(futex),
+                SCMP_SYS(close),
+                SCMP_SYS(mmap),
+                SCMP_SYS(munmap),
+                SCMP_SYS(madvise),
+                SCMP_SYS(mprotect),
+                SCMP_SYS(brk),
+                SCMP_SYS(getrandom),
+                SCMP_SYS(clock_gettime),
+                SCMP_SYS(clock_nanosleep),
+                SCMP_SYS(nanosleep),
+                SCMP_SYS(restart_syscall),
+                SCMP_SYS(rt_sigreturn),
+                SCMP_SYS(exit),
+                SCMP_SYS(exit_group),
+                SCMP_SYS(sched_yield),
+                /* A thread that has just been started makes these; without them libc ends the
+                   process. */
+                SCMP_SYS(rseq),
+                SCMP_SYS(set_robust_list),
+                SCMP_SYS(gettid),
         };
         scmp_filter_ctx f = seccomp_init(SCMP_ACT_ERRNO(EPERM));
         bool ok = f && seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1) == 0;
@@ -441,20 +458,21 @@ static bool begin(void)
 {
         struct thread *const threads[] = {&hand.switcher, &hand.prover};
         pthread_t id;
+        int r = hand_rm_setup();
 
-        if (hand_rm_setup() < 0)
-                return false;
         hand.finished = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        for (unsigned i = 0; i < ARRAY_SIZE(threads); i++)
-                if (hand_rm_new(&threads[i]->rm) < 0)
-                        return false;
+        for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(threads); i++)
+                r = hand_rm_new(&threads[i]->rm);
         child_process_drop_capabilities(); /* of this thread, and so of those that it starts */
-        for (unsigned i = 0; i < ARRAY_SIZE(threads); i++) {
+        for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(threads); i++) {
                 threads[i]->last = &threads[i]->first;
-                if (pthread_create(&id, NULL, work, threads[i]) != 0)
-                        return false;
+                r = -pthread_create(&id, NULL, work, threads[i]);
         }
-        return hand.finished >= 0 && close_in();
+        if (r == 0 && (hand.finished < 0 || !close_in()))
+                r = -EPERM;
+        if (r < 0)
+                log_debug("the hand cannot start: %s", strerror(-r));
+        return r == 0;
 }
 
 /* Returns how long nothing is to be done, in milliseconds; -1: until something happens; LINGER_MS:

@@ -316,12 +316,23 @@ static bool makes_ready(void) REQUIRES(core_lock)
         return core.running;
 }
 
+/* Outstanding page faults delay a freeze, and with it all processes' calls to the kernel driver. So
+ * the hand leaves programs with managed memory alone. */
+static bool hand_may_act(void) REQUIRES(core_lock)
+{
+        bool managed = false;
+
+        for (unsigned i = 0; i < core.gpu_count; i++)
+                managed = managed || core.gpus[i].heap.managed_bytes > 0;
+        return agent.in_use && !managed && freeze_is_shared();
+}
+
 bool agent_freeze_step(void)
 {
         bool again = false;
 
         agent_throttle();
-        rm_hand_ready(agent.in_use && freeze_is_shared());
+        rm_hand_ready(hand_may_act());
         if (!makes_ready()) {
                 for (unsigned i = 0; i < core.gpu_count; i++) {
                         struct gpu *g = &core.gpus[i];

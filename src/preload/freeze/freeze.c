@@ -241,15 +241,15 @@ static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
                 trace_event("freeze_test", g->index, (uint64_t)result);
         }
         r = verdict(result, refusal, ret_why);
-        if (result == FREEZE_TEST_PASSED || result == FREEZE_TEST_RAN_ON ||
-            result == FREEZE_TEST_STOOD_STILL)
-                freeze_learn(rm_driver(), g->uuid, *ret_why);
         if (result == FREEZE_TEST_PASSED) {
                 char key[COUNTS_KEY_MAX];
 
                 freeze_learn(counts_key(key), g->uuid, counts ? "" : "it does not count");
                 freeze.counts[g->index] = counts;
         }
+        if (result == FREEZE_TEST_PASSED || result == FREEZE_TEST_RAN_ON ||
+            result == FREEZE_TEST_STOOD_STILL)
+                freeze_learn(rm_driver(), g->uuid, *ret_why);
         return r;
 }
 

@@ -137,8 +137,10 @@ static bool frozen_twice_stands(struct test *t)
 {
         bool stood;
 
-        if (rm_freeze() < 0)
+        if (rm_freeze() < 0) {
+                (void)rm_thaw(); /* some channels may have stopped */
                 return false;
+        }
         rm_freeze_more(true);
         rm_freeze_more(false);
         (void)nap(POST_NS);
