@@ -41,7 +41,10 @@ class Borrower:
             message = decode(packet)
             self.said.append(message["type"])
             for fd in fds:
-                self.fd = fd
+                if message["type"] == "HOST_POOL":
+                    self.fd = fd
+                else:
+                    os.close(fd)  # the daemon's hand
             if message["type"] == kind:
                 return message
 
