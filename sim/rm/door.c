@@ -28,8 +28,11 @@ int rm_setup(void)
         struct stat st;
         int r = rm_version_setup();
 
-        if (r == 0)
-                r = guard_start();
+        if (r < 0)
+                return r;
+        r = guard_start();
+        if (r < 0) /* a limit or a sandbox may allow no thread */
+                r = guard_by_caller();
         if (r < 0)
                 return r;
         control.fd = memfd_create("nvidiactl", MFD_CLOEXEC);

@@ -153,7 +153,11 @@ def allowed_calls():
     """Returns the system calls of the unit's filter, with its groups resolved."""
     found, groups = set(), [word.strip() for word in setting("SystemCallFilter").split()]
     while groups:
-        said = subprocess.run(["systemd-analyze", "syscall-filter", groups.pop()], stdout=subprocess.PIPE, text=True, check=True,
+        name = groups.pop()
+        if not name.startswith("@"):
+            found.add(name)
+            continue
+        said = subprocess.run(["systemd-analyze", "syscall-filter", name], stdout=subprocess.PIPE, text=True, check=True,
                               timeout=60).stdout
         names = [line.strip() for line in said.splitlines()[1:] if line.strip() and not line.strip().startswith("#")]
         groups += [name for name in names if name.startswith("@")]

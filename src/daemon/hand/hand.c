@@ -56,7 +56,7 @@ static void say_lost(struct hand *h)
                 log_warning("the hand (the process that takes programs off the GPU) has ended: its "
                             "programs go on, and another one is started");
         else if (!h->absent)
-                log_info(
+                log_notice(
                         "no program can be taken off the GPU without its help here: the daemon may "
                         "not open the GPU, or the driver is unknown");
         h->absent = !h->worked;
