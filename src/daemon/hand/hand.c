@@ -132,14 +132,12 @@ static int make_page(void)
 
 static int start(struct hand *h)
 {
-        int r;
-
         if (h->process.fd >= 0)
                 return 0;
         if (clock_now_ns() < h->next_ns)
                 return -EAGAIN;
-        r = child_process_start(&h->process, h->event, SOCK_SEQPACKET, on_report, hand_process, h);
-        return r;
+        return child_process_start(&h->process, h->event, SOCK_SEQPACKET, on_report, hand_process,
+                                   h);
 }
 
 int hand_add(struct hand *h, uint64_t id, int ret_fds[static 2])

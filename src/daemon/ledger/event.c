@@ -226,10 +226,9 @@ static void carry_out(struct server *s, bool clears)
 {
         for (unsigned i = 0; i < s->actions.n; i++) {
                 const struct sched_action *a = &s->actions.list[i];
-                struct client *c = server_find(s, a->client);
+                struct client *c = clears_the_gpu(a) == clears ? server_find(s, a->client) : NULL;
 
-                if (c && clears_the_gpu(a) == clears &&
-                    (!performers[a->type].about_gpu || c->accounts[a->gpu].ordinal >= 0))
+                if (c && (!performers[a->type].about_gpu || c->accounts[a->gpu].ordinal >= 0))
                         performers[a->type].perform(s, c, a);
         }
 }

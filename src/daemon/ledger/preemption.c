@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "daemon/hand/hand.h"
 #include "daemon/ledger/event.h"
 
