@@ -35,6 +35,7 @@ import pages
 import pairs
 import parts
 import pools
+import preempt
 import ranks
 import report
 import report_onecard
@@ -70,6 +71,7 @@ PAGES = (
     ("h200-jobs", "Jobs that are measured, paired and run", jobs.PARTS, jobs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-onecard", "Many ranks on one card", onecard.PARTS, report_onecard),
+    ("h200-preempt", "Programs taken off the GPU, on one H200", preempt.PARTS, preempt),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
     ("h200-bench", "`sublet bench` on one GPU", bench.PARTS, bench),
     ("h200-devices", "Memory used by other GPUs and devices, on H200s", devices.PARTS, devices),

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from counting import assert_frozen, await_count, begin, counts, end
+from test_oversubscription import touch
 from world import wait_for
 
 
@@ -139,3 +140,23 @@ def test_the_hands_process_has_no_rights_and_ends_when_nobody_needs_it(world):
     assert status["Threads"] == "3"
     end(world, p)
     wait_for(lambda: world.hand() is None, 60, "the hand to end")
+
+
+def test_in_mode_exclusive_short_requests_do_not_end_the_turn_of_another_program(make_world):
+    """The one that asks gives its lease back in its gaps, and may still be preempted when it asks again."""
+    world = make_world(memory="128MiB")
+    world.start_daemon(config={"mode": "exclusive", "unevictable_share": "20%"})
+    low = counting(world, 1)
+    asks = world.program("regular", "--how", "wait", "--ms", 100, "--bytes", "8MiB", "--block", "4MiB", "--rounds", 1,
+                         "--until", world.path("leave"))
+    await_ready(world, low, asks)
+    before = world.clients()[low.pid]
+    assert before["frozen"]["times"] <= 3, before  # turns, until the hand knew both
+    rounds = len(asks.events("round"))
+    wait_for(lambda: len(asks.events("round")) >= rounds + 12, 60, "more requests", report=asks.report)
+    after = world.clients()[low.pid]
+    assert after["waited_s"] == before["waited_s"], (before, after)
+    assert after["preempted"]["times"] >= before["preempted"]["times"] + 8
+    touch(world.path("leave"))
+    asks.ok()
+    end(world, low)

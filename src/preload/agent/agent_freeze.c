@@ -324,7 +324,7 @@ static bool hand_may_act(void) REQUIRES(core_lock)
 
         for (unsigned i = 0; i < core.gpu_count; i++)
                 managed = managed || core.gpus[i].heap.managed_bytes > 0;
-        return agent.in_use && !managed && freeze_is_shared();
+        return !managed && freeze_is_shared();
 }
 
 bool agent_freeze_step(void)
