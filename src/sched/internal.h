@@ -236,6 +236,7 @@ struct client {
 
         uint64_t lease;              /* 0: none */
         uint64_t revoke_due_ns;      /* when it is overdue; 0: it was not asked to drain */
+        uint64_t late_ns;            /* when it became overdue, if it is */
         uint64_t unevictable_ticket; /* 0: the client does not wait for unevictable bytes */
 
         enum sched_state state;

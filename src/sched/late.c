@@ -118,6 +118,7 @@ void late_check(struct sched *s)
                                 late = true;
                 }
                 if (late && !c->overdue) {
+                        c->late_ns = s->now_ns;
                         c->send_overdue = true;
                         actions_mark(s, c);
                 }

@@ -522,17 +522,18 @@ static bool others_work(const struct sched *s, const struct client *c)
         return false;
 }
 
-/* True if the overdue client c leaves the GPU to others now. It gets the time of the floor, or it
- * could never finish its work and give way. */
+/* True if the overdue client c leaves the GPU to others now: at once, and from then on but for the
+ * time of the floor. Without that it could never finish its work and give way. */
 static bool leaves_time(struct sched *s, const struct client *c)
 {
         const uint64_t period_ns = (uint64_t)PIECE_NS * 1000 / s->config.floor_permille;
-        const uint64_t begin_ns = s->now_ns - s->now_ns % period_ns;
-        const bool piece = s->now_ns < begin_ns + (uint64_t)PIECE_NS;
+        const uint64_t since_ns = (s->now_ns - c->late_ns) % period_ns;
+        const uint64_t off_ns = period_ns - (uint64_t)PIECE_NS;
+        const bool piece = since_ns >= off_ns;
 
         if (!others_work(s, c) || PLANTED(OVERDUE_RUNS))
                 return false;
-        wake_at(s, piece ? begin_ns + (uint64_t)PIECE_NS : begin_ns + period_ns);
+        wake_at(s, s->now_ns - since_ns + (piece ? period_ns : off_ns));
         return !piece;
 }
 
