@@ -281,6 +281,7 @@ struct side {
         uint64_t ran_ns;   /* when it last had the GPU's time */
         uint64_t window;   /* number of the last window in which it got its part */
         double part;       /* of the time of the sides that compete */
+        bool minimum;      /* one of those who divide the time with others has a minimum */
         int64_t budget_ns; /* its part of a window */
         int64_t left_ns;   /* what is left of that; below 0: overdrawn */
 };

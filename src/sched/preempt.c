@@ -1,9 +1,9 @@
 /* preempt.c: owns which clients with leases the GPU runs now. A client whose channels the daemon
  * takes off the GPU keeps its lease and its memory. Must never give or take a lease or a byte.
  *
- * The sides of slices.c compete for the GPU's time. Sides with equal parts of it run beside each
- * other, and the GPU slices it. Otherwise the GPU is serial: one side runs at a time, and each has
- * its part of every window. Why: docs/scheduling.md, "Which side runs". */
+ * The sides of slices.c compete for the GPU's time. Sides with equal parts of it, and without
+ * a minimum, run beside each other, and the GPU slices it. Otherwise the GPU is serial: one side
+ * runs at a time, and each has its part of every window. Why: docs/scheduling.md, "Which side runs". */
 #include "sched/internal.h"
 
 /* A lower priority has saved time for a higher one's pause when it can run for so long. */
@@ -119,14 +119,19 @@ static void count_parts(struct sched *s, struct holder *h, unsigned gpu)
         }
 }
 
-static double part_of(struct holder *h, unsigned gpu)
+static double part_of(struct holder *h, unsigned gpu, bool *ret_minimum)
 {
         double part = 1;
         struct level l;
 
-        FOR_EACH_LEVEL_OF (h, gpu, l)
-                part = part * (double)MAX(l.share->parts, UINT64_C(1)) /
-                       (double)l.above->on[gpu].below.working_parts;
+        *ret_minimum = false;
+        FOR_EACH_LEVEL_OF (h, gpu, l) {
+                const uint64_t parts = MAX(l.share->parts, UINT64_C(1)),
+                               all = l.above->on[gpu].below.working_parts;
+
+                part = part * (double)parts / (double)all;
+                *ret_minimum |= l.share->minimum > 0 && parts < all;
+        }
         return part;
 }
 
@@ -159,8 +164,11 @@ static void count_holder(struct sched *s, struct side *side, struct holder *h, u
 
 static void add_part(struct sched *s, struct side *side, struct holder *h, unsigned gpu)
 {
+        bool minimum;
+
         (void)s;
-        side->part += part_of(h, gpu);
+        side->part += part_of(h, gpu, &minimum);
+        side->minimum |= minimum;
 }
 
 /* Finds the sides of the highest priority that work, and the part of the time that each of them is
@@ -179,6 +187,7 @@ static unsigned find_competitors(struct sched *s, unsigned gpu, bool *ret_lower)
         FOR_EACH_SIDE_OF (g, side) {
                 side->competes = side->works && side->can && side->priority == top;
                 side->part = 0;
+                side->minimum = false;
                 n += side->competes;
                 *ret_lower |= side->works && side->can && side->priority < top;
         }
@@ -188,7 +197,8 @@ static unsigned find_competitors(struct sched *s, unsigned gpu, bool *ret_lower)
         return n;
 }
 
-static bool parts_differ(const struct gpu *g)
+/* The GPU's slices give sides with equal parts the same only if none has gaps. */
+static bool needs_windows(const struct gpu *g)
 {
         double least = 2, most = 0;
         const struct side *side;
@@ -196,6 +206,8 @@ static bool parts_differ(const struct gpu *g)
         FOR_EACH_SIDE_OF (g, side) {
                 if (!side->competes)
                         continue;
+                if (side->minimum)
+                        return true;
                 least = MIN(least, side->part);
                 most = MAX(most, side->part);
         }
@@ -494,7 +506,7 @@ static void choose(struct sched *s, unsigned gpu)
         n = find_competitors(s, gpu, &lower);
         g->alone = n == 1;
         g->long_slices = false;
-        if (lower || (n > 1 && (is_exclusive(s) || parts_differ(g)))) {
+        if (lower || (n > 1 && (is_exclusive(s) || needs_windows(g)))) {
                 run_one(s, g, lower);
                 return;
         }

@@ -145,8 +145,9 @@ def windows(program, begin_ms, end_ms, window_ms, step_ms):
 
 
 def two_shares(part, asked, kernels_ms, seconds):
-    a = Program(part, "a", "--ms", kernels_ms[0], SUBLET_WEIGHT=str(asked[0] / 10))
-    b = Program(part, "b", "--ms", kernels_ms[1], SUBLET_WEIGHT=str(asked[1] / 10))
+    # One block on each multiprocessor: when some of more blocks have ended, the others go on faster.
+    a = Program(part, "a", "--ms", kernels_ms[0], "--blocks", 132, SUBLET_SHARE=f"{asked[0] / 100}:1")
+    b = Program(part, "b", "--ms", kernels_ms[1], "--blocks", 132, SUBLET_SHARE=f"{asked[1] / 100}:1")
     base = base_of(a)
     for p in (a, b):
         p.go(seconds, base)
@@ -177,7 +178,7 @@ def shares(part, result):
 def maximum(part, result):
     """A program with a maximum share, in each of 3,000 windows."""
     part.daemon()
-    p = Program(part, "most", "--ms", 10, SUBLET_SHARE=f"0:{MAXIMUM / 100}")
+    p = Program(part, "most", "--ms", 10, "--blocks", 132, SUBLET_SHARE=f"0:{MAXIMUM / 100}")
     # The daemon's windows begin at multiples of their length by the monotonic clock.
     begin = (time.monotonic_ns() // 10**8 + 5) * 10**8
     seconds = min(MAXIMUM_S, part.left() - 15)

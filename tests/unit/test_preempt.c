@@ -93,6 +93,18 @@ static void equal_parts_run_beside_each_other(void **state)
         assert_false(t->preempted || u->preempted);
 }
 
+static void beside_a_minimum_equal_parts_are_kept_in_windows(void **state)
+{
+        BENCH;
+        struct tenant *t = runs_with(b, (struct sched_share){.minimum = 500}, 0);
+
+        assert_false(is_serial(b));
+        (void)runs(b, 0);
+        assert_true(is_serial(b));
+        for (unsigned i = 0; i < 20; i++)
+                assert_in_range(ran(b, t, NSEC_PER_SEC), 490 * MS, 510 * MS);
+}
+
 static void an_idle_program_changes_no_part_of_others(void **state)
 {
         BENCH;
@@ -491,6 +503,7 @@ int main(void)
                 cmocka_unit_test(parts_of_the_time_are_kept_within_a_point),
                 cmocka_unit_test(a_part_too_short_for_a_change_is_saved),
                 cmocka_unit_test(equal_parts_run_beside_each_other),
+                cmocka_unit_test(beside_a_minimum_equal_parts_are_kept_in_windows),
                 cmocka_unit_test(an_idle_program_changes_no_part_of_others),
                 cmocka_unit_test(an_idle_part_is_lent_and_taken_back),
                 cmocka_unit_test(short_requests_interrupt_within_their_part),
