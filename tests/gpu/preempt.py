@@ -3,227 +3,417 @@ plots. preempt.cu is the program; the GPU's clock tells who had the GPU when."""
 
 import math
 import os
-import random
 import signal
 import subprocess
+import sys
 import time
 
 import pages
+import parts
 import suite
 from drains import spread
+from parts import size
+from shares import rest, steps
 from suite import Failure
+
+sys.path.insert(0, os.path.join(suite.ROOT, "tools"))
+from svg import line, svg, text
 
 BIN_MS = 5
 LENGTHS_MS = (1, 10, 100, 1000, 20000)
-CARD_PERCENT = (1, 25, 50, 100)
+CARD_PERCENT = (1, 25, 50)
 IN_PLACE_PERCENT = (0, 50, 100)
-REQUESTS, REQUESTS_LONG = 150, 1000
-BETWEEN_MS = 25      # on average
-SHARES = ((5, 95), (20, 80), (50, 50))
-SHARES_S, EXCLUSIVE_REQUESTS, MAXIMUM, MAXIMUM_S = 32, 200, 20, 310
 OFF = {"SUBLET_FREEZE": "off"}
+WAYS = (("hand", {}), ("slices", OFF))
+REQUESTS, REQUEST_MS = 100, 5
+REQUESTS_LONG, REQUESTS_BESIDE, BETWEEN_MS = 1000, 300, 25
+EXCLUSIVE_REQUESTS, EXCLUSIVE_BETWEEN_MS = 200, 100
+SHARES, SHARES_S = ((5, 95), (20, 80), (50, 50), (95, 5)), 32
+MAXIMUM, MAXIMUM_S = 20, 158
+GRACE_S, STOPPED_S = 2, 7
+TIMING_S = 4
+BEHIND_GIB, BEHIND_CAPACITY_GIB, BEHIND_S = 20, 46, 40
+COST_PAIRS, COST_S = 24, 1
+ONE_EACH = ("--blocks", 132)  # one on each multiprocessor of an H200: of more, those that are left go on faster in the end
 
 
 class Program:
-    """A program of preempt.cu, which is ready."""
+    """A program of preempt.cu that is ready, and that the hand knows."""
 
-    def __init__(self, part, name, *args, shared=True, known=True, **env):
-        if not hasattr(part, "preempt_cu"):
-            part.preempt_cu = suite.build_cuda(part, "preempt")
+    def __init__(self, part, name, *args, shared=True, **env):
+        if not hasattr(part, "preempt"):
+            part.preempt = suite.build_cuda(part, "preempt")
         self.part = part
-        self.p = part.start([part.preempt_cu, *map(str, args)], name, shared, **env)
+        self.p = part.start([part.preempt, *map(str, args)], name, shared, **env)
         self.ready = self.p.expect("ready", part.deadline)
-        if shared and known and env.get("SUBLET_FREEZE") != "off":
-            self.await_known()
+        if shared and env.get("SUBLET_FREEZE") != "off":
+            parts.wait_until(part, lambda: self.client().get("preempted"), f"hand that knows {name}")
 
     def client(self):
         return next((c for c in self.part.gpu()["clients"] if c["pid"] == self.p.pid), {})
 
-    def await_known(self):
-        while not self.client().get("preempted"):
-            if self.part.left() < 0:
-                raise Failure("the hand does not know the program")
-            time.sleep(0.02)
+    def base(self):
+        """Returns the present moment by the GPU's clock."""
+        return self.ready["gpu_ns"] + time.monotonic_ns() - self.ready["host_ns"]
 
     def go(self, seconds, base_ns=0):
         self.p.say(f"go {base_ns} {seconds}")
 
     def done(self):
         self.result = self.p.expect("done", self.part.deadline)
-        self.p.wait(self.part.deadline)
         return self.result
+
+    def end(self):
+        self.p.close()
+        self.p.wait(self.part.deadline)
 
     def progress(self, begin_ms, end_ms):
         """Returns the GPU's time that it had from begin_ms to end_ms after its base, in ms."""
-        return sum(self.result["bins"][int(begin_ms / BIN_MS):int(end_ms / BIN_MS)]) / self.ready["blocks"] / self.ready["steps_ms"]
+        did = sum(self.result["bins"][round(begin_ms / BIN_MS):round(end_ms / BIN_MS)])
+        return did / self.ready["blocks"] / self.ready["steps_ms"]
+
+    def windows(self, begin_ms, end_ms, window_ms, step_ms):
+        """Returns its parts of the GPU in windows, in percent."""
+        n = int((end_ms - begin_ms - window_ms) // step_ms) + 1
+        return [100 * self.progress(at, at + window_ms) / window_ms for at in (begin_ms + i * step_ms for i in range(n))]
 
 
-def base_of(program):
-    """Returns a moment shortly from now by the GPU's clock."""
-    return program.ready["gpu_ns"] + time.monotonic_ns() - program.ready["host_ns"]
+# ---- requests beside other work ----
 
-
-def requests_beside(part, load, n, env, at=0, gap_ms=BETWEEN_MS, request_ms=0.02):
+def requests_beside(part, load, n, env, priority=1, gap_ms=BETWEEN_MS, request_ms=0.02):
     """Makes n requests beside a load, which is an argument list. Returns their delays, and what the load had."""
     low = Program(part, "load", *load, **env)
-    high = Program(part, "asks", "--ms", request_ms, "--blocks", 1, "--requests", n, "--gap-ms", gap_ms, SUBLET_PRIORITY=str(at), **env)
-    took_s = n * (gap_ms + 8) / 1000 + 1
-    base = base_of(low)
-    low.go(took_s + 1, base)
+    high = Program(part, "asks", "--ms", request_ms, "--blocks", 1, "--requests", n, "--gap-ms", gap_ms,
+                   SUBLET_PRIORITY=str(priority), **env)
+    base = low.base()
+    low.go(n * (gap_ms + 3 * request_ms + 3) / 1000 + 2, base)
     time.sleep(0.5)
+    began_ms = (low.base() - base) / 1e6
     high.go(120)
-    began_ms = (base_of(low) - base) / 1e6
     took = high.done()["took_ms"]
-    ended_ms = (base_of(low) - base) / 1e6
+    ended_ms = (low.base() - base) / 1e6
     low.done()
-    return {**spread(took), "all_ms": took, "request_alone_ms": high.ready["alone_ms"],
-            "load_percent": round(100 * low.progress(began_ms, ended_ms) / (ended_ms - began_ms), 2)}
+    switched = low.client().get("preempted") or {}
+    low.end(), high.end()
+    found = {**spread(took), "all_ms": took, "load_percent": round(100 * low.progress(began_ms, ended_ms) / (ended_ms - began_ms), 2)}
+    if env is not OFF and not switched.get("times"):
+        raise Failure("the load was never taken off the GPU")
+    print(load, env, {k: v for k, v in found.items() if k != "all_ms"}, flush=True)
+    return found
 
 
 def delays(part, result):
     """Requests of a higher priority beside a program of a lower one: by the kernels' length, by how much of the GPU they
     fill, and by whether they could begin again; with the hand, and with the driver's slices."""
     part.daemon()
-    whole = None
-    for way, env in (("hand", {}), ("slices", OFF)):
+    blocks = Program(part, "whole", shared=False)
+    blocks.end()
+    for way, env in WAYS:
         for ms in LENGTHS_MS:
-            result[f"{way}, kernels of {ms} ms"] = requests_beside(part, ["--ms", ms], REQUESTS, env, at=1)
-            print(way, ms, {k: v for k, v in result[f"{way}, kernels of {ms} ms"].items() if k != "all_ms"}, flush=True)
-        if not whole:
-            whole = Program(part, "whole", shared=False).p
-            whole_blocks = whole.events[-1]["resident"]
-            whole.kill()
-        for percent in CARD_PERCENT[:-1]:
+            result[f"{way}, {ms} ms"] = requests_beside(part, ["--ms", ms], REQUESTS, env, request_ms=REQUEST_MS)
+        for percent in CARD_PERCENT:
             result[f"{way}, {percent} % of the GPU"] = requests_beside(
-                part, ["--ms", 100, "--blocks", max(1, whole_blocks * percent // 100)], REQUESTS, env, at=1)
+                part, ["--ms", 100, "--blocks", max(1, blocks.ready["resident"] * percent // 100)], REQUESTS, env, request_ms=REQUEST_MS)
         for percent in IN_PLACE_PERCENT:
-            result[f"{way}, {percent} % in place"] = requests_beside(part, ["--ms", 20, "--in-place", percent], REQUESTS, env, at=1)
+            result[f"{way}, {percent} % in place"] = requests_beside(part, ["--ms", 20, "--in-place", percent], REQUESTS, env, request_ms=REQUEST_MS)
 
 
 def first_kernels(part, result):
-    """A thousand requests of a higher priority beside kernels of 20 s that fill the GPU; some beside a program that maps
-    and frees memory, and others that begin and end; and a busy program of a higher priority."""
+    """A thousand requests of a higher priority beside kernels of 20 s that fill the GPU; some beside programs that map
+    memory, begin and end; and a busy program of a higher priority."""
     part.daemon()
-    low = ["--ms", 20000]
-    result["requests"] = requests_beside(part, low, REQUESTS_LONG, {}, at=1)
-    print({k: v for k, v in result["requests"].items() if k != "all_ms"}, flush=True)
-    stop = time.monotonic() + 20
-    churn = Program(part, "maps", "--maps", 1, "--gap-ms", 20, SUBLET_PRIORITY="1", known=False)
-    churn.go(18)
-    beginner = subprocess.Popen(["/bin/sh", "-c", f"while [ ! -e {part.root}/end-begins ]; do echo go 0 0.1 |"
-                                 f" {part.preempt_cu} --ms 1 >/dev/null; done"],
-                                env={**os.environ, **dict(LD_PRELOAD=os.path.join(part.build, "libsublet.so"), SUBLET_DIR=part.dir)},
-                                start_new_session=True)
-    result["beside_others"] = requests_beside(part, low, 300, {}, at=2)
-    suite.touch(os.path.join(part.root, "end-begins"))
-    beginner.wait(max(part.left(), 1))
-    churn.done()
-    del stop
-    print({k: v for k, v in result["beside_others"].items() if k != "all_ms"}, flush=True)
-    high, low = Program(part, "high", "--ms", 2, SUBLET_PRIORITY="1"), Program(part, "low", *low)
-    base = base_of(high)
-    low.go(8, base)
-    high.go(7, base)
+    load = ["--ms", 20000]
+    result["requests"] = requests_beside(part, load, REQUESTS_LONG, {})
+    maps = Program(part, "maps", "--maps", 1, "--gap-ms", 20)
+    maps.go(REQUESTS_BESIDE * (BETWEEN_MS + 8) / 1000 + 5)
+    end = os.path.join(part.root, "end-begins")
+    begins = subprocess.Popen(["/bin/sh", "-c", f"while [ ! -e {end} ]; do echo go 0 0.1 | {part.preempt} --ms 1 >/dev/null; done"],
+                              env={**os.environ, "LD_PRELOAD": os.path.join(part.build, "libsublet.so"), "SUBLET_DIR": part.dir})
+    result["beside_others"] = requests_beside(part, load, REQUESTS_BESIDE, {}, priority=2)
+    suite.touch(end)
+    maps.done(), maps.end()
+    begins.wait(max(part.left(), 1))
+    high, low = Program(part, "high", "--ms", 2, SUBLET_PRIORITY="1"), Program(part, "low", *load)
+    base = high.base()
+    low.go(8, base), high.go(7, base)
     high.done(), low.done()
     result["busy"] = {"high_percent": round(high.progress(1000, 6000) / 50, 2), "low_percent": round(low.progress(1000, 6000) / 50, 2)}
+    high.end(), low.end()
     print(result["busy"], flush=True)
 
 
 def exclusive(part, result):
-    """Mode exclusive: requests after each 0.1 s beside kernels of 4 s."""
+    """Mode exclusive: a request after each 0.1 s beside kernels of 4 s."""
     part.daemon(mode="exclusive")
-    result["requests"] = requests_beside(part, ["--ms", 4000], EXCLUSIVE_REQUESTS, {}, gap_ms=100, request_ms=1)
+    result["requests"] = requests_beside(part, ["--ms", 4000], EXCLUSIVE_REQUESTS, {}, 0, EXCLUSIVE_BETWEEN_MS, 1)
 
 
-def windows(program, begin_ms, end_ms, window_ms, step_ms):
-    """Returns the parts of windows, in percent of the GPU alone."""
-    out, at = [], begin_ms
-    while at + window_ms <= end_ms:
-        out.append(100 * program.progress(at, at + window_ms) / window_ms)
-        at += step_ms
-    return out
-
+# ---- parts of the time ----
 
 def two_shares(part, asked, kernels_ms, seconds):
-    # One block on each multiprocessor: when some of more blocks have ended, the others go on faster.
-    a = Program(part, "a", "--ms", kernels_ms[0], "--blocks", 132, SUBLET_SHARE=f"{asked[0] / 100}:1")
-    b = Program(part, "b", "--ms", kernels_ms[1], "--blocks", 132, SUBLET_SHARE=f"{asked[1] / 100}:1")
-    base = base_of(a)
-    for p in (a, b):
+    pair = [Program(part, name, "--ms", ms, *ONE_EACH, SUBLET_SHARE=f"{percent / 100}:1")
+            for name, ms, percent in zip("ab", kernels_ms, asked)]
+    base = pair[0].base()
+    for p in pair:
         p.go(seconds, base)
-    for p in (a, b):
+    for p in pair:
         p.done()
-    found = {}
-    parts = [windows(p, 1000, (seconds - 1) * 1000, 1000, 100) for p in (a, b)]
-    share = [100 * x / (x + y) for x, y in zip(*parts)]
-    off = sorted(abs(s - asked[0]) for s in share)
-    found["share_percent"] = round(sum(share) / len(share), 2)
-    found["points_off_99"] = round(off[int(len(off) * 0.99)], 2)
-    found["points_off_most"] = round(off[-1], 2)
-    found["windows"] = len(off)
-    found["total_percent"] = round(sum(map(sum, parts)) / len(parts[0]), 2)
-    return found
+    for p in pair:
+        p.end()
+    a, b = (p.windows(1000, (seconds - 1) * 1000, 1000, 100) for p in pair)
+    got = [100 * x / (x + y) for x, y in zip(a, b)]
+    off = sorted(abs(g - asked[0]) for g in got)
+    return {"share_percent": round(sum(got) / len(got), 2), "windows": len(off), "off_p99": round(off[int(len(off) * 0.99)], 2),
+            "off_most": round(off[-1], 2), "total_percent": round((sum(a) + sum(b)) / len(a), 2)}
 
 
-def shares(part, result):
-    """Two programs with shares of the time, with kernels of 1 ms and of 5 s."""
+def time_shares(part, result):
+    """Two programs with minima of the time, one with kernels of 1 ms, the other with kernels of 5 s."""
     part.daemon()
     for asked in SHARES:
         result[f"{asked[0]}:{asked[1]}"] = two_shares(part, asked, (1, 5000), SHARES_S)
         print(asked, result[f"{asked[0]}:{asked[1]}"], flush=True)
-    result["95:5"] = two_shares(part, (95, 5), (1, 5000), SHARES_S)
-    print(result["95:5"], flush=True)
 
 
 def maximum(part, result):
-    """A program with a maximum share, in each of 3,000 windows."""
+    """Two programs with maxima, in each of the hand's windows."""
     part.daemon()
-    p = Program(part, "most", "--ms", 10, "--blocks", 132, SUBLET_SHARE=f"0:{MAXIMUM / 100}")
-    # The daemon's windows begin at multiples of their length by the monotonic clock.
-    begin = (time.monotonic_ns() // 10**8 + 5) * 10**8
+    both = [Program(part, name, "--ms", ms, *ONE_EACH, SUBLET_SHARE=f"0:{MAXIMUM / 100}") for name, ms in (("a", 10), ("b", 3000))]
     seconds = min(MAXIMUM_S, part.left() - 15)
-    p.go(seconds, p.ready["gpu_ns"] + begin - p.ready["host_ns"])
-    p.done()
-    parts = sorted(windows(p, 1000, (seconds - 1) * 1000, 100, 100))
-    tens = windows(p, 1000, (seconds - 1) * 1000, 10000, 1000)
-    result.update(windows=len(parts), median_percent=round(parts[len(parts) // 2], 2), p99_percent=round(parts[int(len(parts) * 0.99)], 2),
-                  most_percent=round(parts[-1], 2), most_in_10_s_percent=round(max(tens), 2))
+    for p in both:  # the daemon's windows begin at multiples of their length by the monotonic clock
+        begin = (time.monotonic_ns() // 10**8 + 5) * 10**8
+        p.go(seconds, p.ready["gpu_ns"] + begin - p.ready["host_ns"])
+    for p in both:
+        p.done(), p.end()
+    end_ms = (seconds - 1.5) * 1000
+    each = sorted(w for p in both for w in p.windows(1000, end_ms, 100, 100))
+    result.update(windows=len(each), median_percent=round(each[len(each) // 2], 2), p99_percent=round(each[int(len(each) * 0.99)], 2),
+                  most_percent=round(each[-1], 2),
+                  most_in_10_s_percent=round(max(w for p in both for w in p.windows(1000, end_ms, 10000, 1000)), 2))
 
+
+def timing(part, result):
+    """A program that times kernels of 0.1 ms by events, as autotuners do, beside one that is always busy."""
+    part.daemon()
+    for way, env in WAYS:
+        busy = Program(part, "busy", "--ms", 5, *ONE_EACH, **env)
+        times = Program(part, "times", "--ms", 0.1, *ONE_EACH, "--requests", 100000, "--events", 1, **env)
+        busy.go(TIMING_S + 4), times.go(TIMING_S + 3)
+        took = times.done()["took_ms"]
+        busy.done()
+        busy.end(), times.end()
+        took = sorted(took[len(took) // 3:])  # a program gets long slices after a second without gaps
+        alone = times.ready["alone_ms"]
+        result[way] = {"n": len(took), "median_ms": took[len(took) // 2], "alone_ms": alone,
+                       "disturbed_percent": round(100 * sum(t > 1.5 * took[len(took) // 4] for t in took) / len(took), 2)}
+        print(way, result[way], flush=True)
+
+
+# ---- a stopped program, moves behind the back, the cost alone ----
 
 def stopped(part, result):
     """A program that is stopped inside a kernel of 20 s, and must give way: when others have the GPU."""
-    part.daemon(capacity="20GiB", grace="2s")
-    a = Program(part, "stands", "--ms", 20000, "--gib", 11)
-    b = Program(part, "goes-on", "--ms", 5, "--gib", 1)
-    base = base_of(b)
-    a.go(8, base)
-    b.go(9, base)
+    part.daemon(capacity="20GiB", grace=f"{GRACE_S}s")
+    a, b = (Program(part, name, "--ms", ms, "--gib", gib, *ONE_EACH) for name, ms, gib in (("stands", 20000, 11), ("goes-on", 5, 1)))
+    base = b.base()
+    a.go(STOPPED_S, base), b.go(STOPPED_S, base)
     time.sleep(1)
     os.kill(a.p.pid, signal.SIGSTOP)
-    c = part.start([part.preempt_cu, "--ms", "5", "--gib", "11"], "wants", True)
-    seen = []
-    until = time.monotonic() + 6
-    while time.monotonic() < until:
-        now = {x["name"]: (x["state"], bool(x.get("overdue")), (x.get("preempted") or {}).get("for_s")) for x in part.gpu()["clients"]}
-        if not seen or seen[-1][1] != now.get("stands"):
-            seen.append((round((base_of(b) - base) / 1e6, 1), now.get("stands")))
-        time.sleep(0.002)
+    c = part.start([part.preempt, "--ms", "5", "--gib", "11"], "wants", True)
+    draining = off = 0
+    while time.monotonic_ns() - base - (b.ready["host_ns"] - b.ready["gpu_ns"]) < (STOPPED_S - 1) * 1e9 and not off:
+        now = a.client()
+        draining = draining or (b.base() if now["state"] == "draining" else 0)
+        off = b.base() if (now.get("preempted") or {}).get("for_s") else 0
+        time.sleep(0.001)
+    time.sleep(1)
     os.kill(a.p.pid, signal.SIGCONT)
     a.done(), b.done()
-    result["states"] = seen
-    result["rate_percent"] = [round(x) for x in windows(b, 0, 9000, 10, 10)]
     c.kill()
+    if not draining or not off:
+        raise Failure("the stopped program was not asked to give way, or not taken off the GPU")
+    due_ms = (draining - base) / 1e6 + GRACE_S * 1000
+    result["grace_end_ms"], result["off_ms"] = round(due_ms, 1), round((off - base) / 1e6, 1)
+    result["before_percent"] = round(b.progress(due_ms - 500, due_ms - 50) / 4.5, 1)
+    result["after_percent"] = [round(w, 1) for w in b.windows(due_ms // 10 * 10, due_ms // 10 * 10 + 200, 10, 10)]
 
 
-PARTS = {"preempt-delays": (delays, 300), "preempt-first": (first_kernels, 120), "preempt-exclusive": (exclusive, 60),
-         "preempt-shares": (shares, 200), "preempt-maximum": (maximum, 340), "preempt-stopped": (stopped, 40)}
+def behind(part, result):
+    """Three programs of which two fit: how much is done in all while the memory of the third goes out and in."""
+    settings = {"capacity": size(BEHIND_CAPACITY_GIB), "unevictable_share": "25%"}
+    part.daemon(**settings)
+    end = os.path.join(part.root, "end-behind")
+    programs = []
+    for seed in (1, 2, 3):
+        programs.append(part.program("fill", "--bytes", size(BEHIND_GIB), "--block", size(1), "--seed", seed, "--until", end,
+                                     name=f"fill-{seed}"))
+        programs[-1].expect("round", part.deadline)
+        if seed == 1:
+            begin_ns = time.monotonic_ns()
+            rest(part, programs, 4)
+            alone = steps(programs[0], begin_ns, time.monotonic_ns()) / 4
+            result["steps_s_alone"] = round(alone, 2)
+    for mode in ("auto", "exclusive"):
+        part.reload(**settings, mode=mode)
+        before = part.gpu()["handoffs"]
+        parts.wait_until(part, lambda n=before: part.gpu()["handoffs"] >= n + 6, "six hand-offs")
+        clients = part.gpu()["clients"]
+        moved, handoffs = sum(c["moved_in"] for c in clients), part.gpu()["handoffs"]
+        begin_ns = time.monotonic_ns()
+        rest(part, programs, BEHIND_S)
+        took = (time.monotonic_ns() - begin_ns) / 1e9
+        did = [steps(p, begin_ns, begin_ns + int(took * 1e9)) for p in programs]
+        result[mode] = {"total_percent": round(100 * sum(did) / took / alone, 2), "steps": did, "seconds": round(took, 2),
+                        "handoffs": part.gpu()["handoffs"] - handoffs,
+                        "moved_gib": round((sum(c["moved_in"] for c in part.gpu()["clients"]) - moved) / parts.GIB, 1)}
+        print(mode, result[mode], flush=True)
+    suite.touch(end)
+    for p in programs:
+        p.wait(part.deadline)
+
+
+def cost(part, result):
+    """A program that is alone on the GPU, under sublet with its hand and without sublet, alternating."""
+    part.daemon()
+    pair = {shared: Program(part, f"alone-{shared}", "--ms", 1, "--depth", 4, *ONE_EACH, shared=shared) for shared in (False, True)}
+    rates = {False: [], True: []}
+    for n in range(COST_PAIRS):
+        for shared in (False, True) if n % 2 else (True, False):
+            pair[shared].go(COST_S)
+            did = pair[shared].done()
+            rates[shared].append(did["kernels"] / did["seconds"])
+    result.update(suite.paired(rates[False], rates[True], rates=True))
+    for p in pair.values():
+        p.end()
+
+
+PARTS = {"preempt-delays": (delays, 320), "preempt-first": (first_kernels, 120), "preempt-exclusive": (exclusive, 60),
+         "preempt-shares": (time_shares, 200), "preempt-maximum": (maximum, 190), "preempt-stopped": (stopped, 40),
+         "preempt-behind": (behind, 200), "preempt-timing": (timing, 60), "preempt-cost": (cost, 90)}
+
+
+# ---- the page ----
+
 ABOUT = ("The daemon's [hand](../freezing.md#the-daemons-hand) takes programs off the GPU in the middle of a kernel. This page says"
-         " how soon others have the GPU, and how exactly shares are kept.")
+         " how soon others have the GPU, and how exactly shares are kept. A *request* is a kernel of 0.02 ms, from its launch to the"
+         " end of the wait, unless said.")
+
+
+def in_words(r):
+    return f"median {r['p50']} ms, 99 of 100 at most {r['p99']} ms, most {r['max']} ms"
 
 
 def figures(found):
-    return []
+    """Returns rows of (what, measured, goal, met), as in pages.py."""
+    out = []
+    first = found.get("preempt-first", {})
+    if "requests" in first:
+        r = first["requests"]
+        out.append((f"requests of a higher priority beside kernels of 20 s that fill the GPU, {r['n']} times", in_words(r),
+                    "p99 at most 5 ms", r["p99"] <= 5))
+    if "beside_others" in first:
+        r = first["beside_others"]
+        out.append((f"… beside a program that maps memory, and programs that begin and end, {r['n']} times", in_words(r), None, None))
+    if "busy" in first:
+        r = first["busy"]
+        out.append(("a program of a higher priority that is always busy; the lower one", f"{r['high_percent']} % of its speed alone;"
+                    f" {r['low_percent']} %", "at least 95 %", r["high_percent"] >= 95))
+    if "requests" in found.get("preempt-exclusive", {}):
+        r = found["preempt-exclusive"]["requests"]
+        out.append((f"mode *exclusive*: a request of 1 ms after each {EXCLUSIVE_BETWEEN_MS / 1000} s beside kernels of 4 s, {r['n']} times",
+                    in_words(r), "median at most 10 ms, p99 50 ms", r["p50"] <= 10 and r["p99"] <= 50))
+    for asked, r in found.get("preempt-shares", {}).items():
+        if isinstance(r, dict):
+            out.append((f"minima of {asked}, kernels of 1 ms and of 5 s, {r['windows']} windows of 1 s",
+                        f"{r['share_percent']} % on average; 99 of 100 windows within {r['off_p99']} points, all within"
+                        f" {r['off_most']}; {r['total_percent']} % in all", "within 1 point in 99 of 100", r["off_p99"] <= 1))
+    r = found.get("preempt-maximum", {})
+    if "windows" in r:
+        out.append((f"maxima of {MAXIMUM} %, two programs, {r['windows']} windows of 0.1 s", f"median {r['median_percent']} %, 99 of 100"
+                    f" at most {r['p99_percent']} %, most {r['most_percent']} %; in 10 s at most {r['most_in_10_s_percent']} %",
+                    "99 of 100 at most 23 %, 10 s 20.3 %", r["p99_percent"] <= 23 and r["most_in_10_s_percent"] <= 20.3))
+    r = found.get("preempt-stopped", {})
+    if "off_ms" in r:
+        out.append((f"a program stopped by `SIGSTOP` in a kernel, grace {GRACE_S} s: off the GPU after the grace's end",
+                    f"{r['off_ms'] - r['grace_end_ms']:.1f} ms; the others' part is {r['before_percent']} % before, and"
+                    f" {r['after_percent'][1]} % from 10 ms on", "10 ms", r["off_ms"] - r["grace_end_ms"] <= 10))
+    for mode in ("auto", "exclusive"):
+        r = found.get("preempt-behind", {}).get(mode)
+        if r:
+            out.append((f"three programs of {BEHIND_GIB} GiB on {BEHIND_CAPACITY_GIB} GiB, mode *{mode}*, {r['seconds']:.0f} s",
+                        f"{r['total_percent']} % of one alone in all; {r['handoffs']} hand-offs, {r['moved_gib']} GiB moved in", None, None))
+    for way, name in (("hand", "with the hand"), ("slices", "with the driver's slices")):
+        r = found.get("preempt-timing", {}).get(way)
+        if r:
+            out.append((f"kernels of 0.1 ms timed by events beside a busy program, {name}, {r['n']} times",
+                        f"median {r['median_ms']:.3f} ms; {r['disturbed_percent']} % take more than 1.5 times as long as a quarter does", None, None))
+    r = found.get("preempt-cost", {})
+    if "pairs" in r:
+        low, high = r["interval_percent"]
+        out.append((f"a program alone on the GPU, against the plain driver, {r['pairs']} pairs of {COST_S} s",
+                    f"{r['difference_percent']:+} % kernels a second (95 %: {low:+} to {high:+})", "-0.3 %", pages.within((-high, -low), 0.3)))
+    return out
+
+
+def rows_of(delay, labels, what):
+    lines = [f"| {what} | with the hand | the load's part | with the driver's slices | the load's part |", "|---|---|---|---|---|"]
+    for label in labels:
+        cells = [label]
+        for way, _ in WAYS:
+            r = delay.get(f"{way}, {label}")
+            cells += [f"{r['p50']}, {r['p99']}, {r['max']}", f"{r['load_percent']} %"] if r else ["", ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def plot(delay):
+    """Returns the plot of the delays by the kernels' length, and beside it of the load's part."""
+    top, width, height, colours = 50, 270, 260, {"hand": "#1b6ca8", "slices": "#d1722a"}
+    x = lambda left, ms: left + width * math.log10(ms) / math.log10(LENGTHS_MS[-1])
+    low, high = 0.1, 100.0
+    delay_y = lambda ms: top + height * (1 - math.log(min(max(ms, low), high) / low) / math.log(high / low))
+    part_y = lambda percent: top + height * (1 - percent / 100)
+    body = [text(70, 24, f"A request of {REQUEST_MS} ms takes (99 of 100)", "start", 'font-weight="bold"'),
+            text(430, 24, "What the other program has meanwhile", "start", 'font-weight="bold"')]
+    for ms in (0.1, 1, 10, 100):
+        body += [line(70, delay_y(ms), 70 + width, delay_y(ms), "#ddd"), text(62, delay_y(ms) + 4, f"{ms:g} ms", "end")]
+    for percent in range(0, 101, 20):
+        body += [line(430, part_y(percent), 430 + width, part_y(percent), "#ddd"), text(422, part_y(percent) + 4, f"{percent} %", "end")]
+    for left in (70, 430):
+        body.append(text(left + width / 2, top + height + 40, "length of the other program's kernels"))
+        for ms in LENGTHS_MS:
+            body.append(text(x(left, ms), top + height + 18, f"{ms:g} ms" if ms < 1000 else f"{ms // 1000:g} s"))
+    for i, (way, colour) in enumerate(colours.items()):
+        found = [(ms, delay[f"{way}, {ms} ms"]) for ms in LENGTHS_MS if f"{way}, {ms} ms" in delay]
+        for left, points in ((70, [(ms, delay_y(r["p99"])) for ms, r in found]), (430, [(ms, part_y(r["load_percent"])) for ms, r in found])):
+            path = " ".join(f"{x(left, ms):.1f},{y:.1f}" for ms, y in points)
+            body += [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>',
+                     *(f'<circle cx="{x(left, ms):.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for ms, y in points)]
+        body += [line(90, top + height - 40 + 20 * i, 114, top + height - 40 + 20 * i, colour),
+                 text(120, top + height - 36 + 20 * i, f"with the {way if way == 'hand' else 'driver&#8217;s slices'}", "start", f'fill="{colour}"')]
+    return svg(740, 370, body)
+
+
+def plots(results):
+    """Returns {name: content} of the files beside the page."""
+    delay = results["parts"].get("preempt-delays", {})
+    return {"h200-preempt.svg": plot(delay)} if any(isinstance(r, dict) for r in delay.values()) else {}
 
 
 def page(results):
-    return [*pages.unfinished(results["parts"]), ""]
+    found = results["parts"]
+    lines = pages.table(figures(found))
+    delay = found.get("preempt-delays", {})
+    if any(isinstance(r, dict) for r in delay.values()):
+        lines += [f"## {REQUESTS} requests of {REQUEST_MS} ms with a higher priority, {BETWEEN_MS} ms apart", "",
+                  "Times of a request, from its launch to the end of the wait, are the median, 99 of 100, and the longest, in ms. The load's part is of its speed alone.", "",
+                  *rows_of(delay, [f"{ms} ms" for ms in LENGTHS_MS], "the load's kernels, which fill the GPU, take"),
+                  "![Delays and the load's part, by the length of kernels](h200-preempt.svg)", "",
+                  *rows_of(delay, [f"{percent} % of the GPU" for percent in CARD_PERCENT], "kernels of 100 ms, whose blocks fill"),
+                  *rows_of(delay, [f"{percent} % in place" for percent in IN_PLACE_PERCENT],
+                           "kernels of 20 ms, of which so many change memory in place"),
+                  "A kernel that changes memory in place could not begin again; the others could. The hand needs neither: a kernel goes on"
+                  " where it was.", ""]
+    return [*lines, *pages.unfinished(found),
+            f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/preempt.py`). The kernels compute in registers, and count"
+            " their steps by the GPU's clock. Parts of the time are the steps done, against those of the same program alone.", ""]

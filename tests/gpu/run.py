@@ -102,8 +102,10 @@ def write(out, results, add=False):
             continue
         if add:
             own = with_earlier(os.path.join(out, name + ".json"), own)
-        for ending, text in ((".json", dumped(own)), (".md", "\n".join(pages.wrapped([*pages.head(title, name, own, how.ABOUT), *how.page(own)])))):
-            path = os.path.join(out, name + ending)
+        page = "\n".join(pages.wrapped([*pages.head(title, name, own, how.ABOUT), *how.page(own)]))
+        plots = how.plots(own) if hasattr(how, "plots") else {}
+        for file, text in ((name + ".json", dumped(own)), (name + ".md", page), *plots.items()):
+            path = os.path.join(out, file)
             with open(path + ".new", "w", encoding="utf-8") as f:
                 f.write(text)
             os.replace(path + ".new", path)

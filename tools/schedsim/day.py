@@ -13,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from svg import line, svg, text
+
 WORKLOAD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workloads", "day-30.txt")
 SYSTEMS = [("sublet", "sublet", "#1b6ca8"), ("turns", "turns of 30 s", "#d1722a"),
            ("fcfs", "first come, first served", "#5d8a3a")]
@@ -90,20 +93,6 @@ def table(rows):
 
 
 # ---- plots ----
-
-def svg(width, height, body):
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-            f'font-family="sans-serif" font-size="13">\n<rect width="{width}" height="{height}" fill="white"/>\n'
-            + "\n".join(body) + "\n</svg>\n")
-
-
-def text(x, y, words, anchor="middle", more=""):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {more}>{words}</text>'
-
-
-def line(x1, y1, x2, y2, colour):
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
-
 
 def plot_waits(results):
     left, top, width, height, low, high = 70, 50, 560, 300, 0.01, 1000.0
