@@ -33,7 +33,8 @@ void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char 
 struct freeze_answer {
         char driver[32];          /* "580.159.04"; empty: the driver's version is unknown */
         char why[FREEZE_WHY_MAX]; /* why freezing does not work */
-        enum freeze_known known;  /* what the file said before the test */
+        bool counts; /* freezing works, and the driver counts, as the daemon's hand needs it */
+        enum freeze_known known; /* what the file said before the test */
         char known_why[FREEZE_WHY_MAX];
 };
 typedef int freeze_test_fn(unsigned gpu, struct freeze_answer *ret);

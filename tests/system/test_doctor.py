@@ -324,7 +324,8 @@ def test_the_mover_leaves_when_the_limit_falls(world):
     program.finish()
 
 
-@pytest.mark.parametrize("most, said", [("off", "are not frozen: its configuration says freeze = off"),
+@pytest.mark.parametrize("most, said", [("off", "are not frozen, nor taken off the GPU by its hand: its configuration says "
+                                                "freeze = off"),
                                         ("park", "can be paused, and are not frozen to give way: its configuration says "
                                                  "freeze = park")])
 def test_doctor_says_that_the_configuration_limits_freezing(world, most, said):
@@ -333,3 +334,39 @@ def test_doctor_says_that_the_configuration_limits_freezing(world, most, said):
     assert [line[:2] for line in lines] == [
         ("warn", f"programs under the daemon in {world.dir} {said}"),
         ("ok", f"programs on GPU 0 can be frozen (driver {DRIVER}): to be paused, and to give way at once")]
+
+
+# ---- the daemon's hand ----
+
+
+def hand_line(world, **env):
+    """Returns the line of doctor about the daemon's hand."""
+    done = world.sublet("doctor", "--sim", "--daemon", world.dir, **env)
+    lines = [line for line in done.stdout.splitlines() if re.search(r"\bhand\b", line)]
+    assert len(lines) == 1, done.stdout
+    return lines[0]
+
+
+def test_doctor_says_whether_the_daemons_hand_works(world):
+    world.start_daemon()
+    assert hand_line(world) == f"ok    whether the hand of the daemon in {world.dir} can take programs off the GPU shows with the first program"
+    program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    program.await_event("filled")
+    wait_for(lambda: world.status()["hand"] == {"state": "works", "why": None}, 20, "the hand", report=lambda: str(world.status()["hand"]))
+    assert hand_line(world) == f"ok    the hand of the daemon in {world.dir} takes programs off the GPU"
+    program.order("touch")
+    program.finish()
+
+
+def test_doctor_says_why_the_daemon_has_no_hand(world):
+    daemon = world.start_daemon(SIMCUDA_DRIVER="700.1")
+    program = world.program("hold", "--bytes", "8MiB", stdin=subprocess.PIPE)
+    program.await_event("filled")
+    why = "this release of sublet does not know the kernel driver's calls"
+    wait_for(lambda: world.status()["hand"] == {"state": "missing", "why": why}, 20, "the hand", report=lambda: str(world.status()["hand"]))
+    found, step = hand_line(world).split(" -> ")
+    assert found == f"warn  the daemon in {world.dir} has no hand to take programs off the GPU: {why}"
+    assert "time slices" in step
+    assert daemon.err().count(f"no program can be taken off the GPU without its help here: {why}") == 1
+    program.order("touch")
+    program.finish()

@@ -29,7 +29,8 @@ static struct {
         const char *folder; /* folder with which freeze_ask() must be called */
         int daemon;         /* result of ask_daemon() */
         enum owner_says owner;
-        const char *most; /* `freeze` in the daemon's configuration */
+        const char *most;            /* `freeze` in the daemon's configuration */
+        const char *hand, *hand_why; /* of the daemon's status */
         const char *version;
         int hidden;
         struct program_unshared unshared;
@@ -77,7 +78,8 @@ int ask_daemon(const char *at, enum paths_kind kind, json_t *order, json_t **ret
         assert_string_equal(json_string_value(json_object_get(order, "order")), "status");
         json_decref(order);
         if (now.daemon == 0)
-                *ret_answer = json_pack("{ss*, ss*}", "version", now.version, "freeze", now.most);
+                *ret_answer = json_pack("{ss*, ss*, s{ss*, ss*}}", "version", now.version, "freeze",
+                                        now.most, "hand", "state", now.hand, "why", now.hand_why);
         return now.daemon;
 }
 
@@ -122,7 +124,8 @@ static void write_file(const char *name, const char *text)
 
 static struct freeze_tried can_be_frozen(void)
 {
-        return (struct freeze_tried){.stage = FREEZE_ANSWERED, .answer.driver = "580.1"};
+        return (struct freeze_tried){.stage = FREEZE_ANSWERED,
+                                     .answer = {.driver = "580.1", .counts = true}};
 }
 
 /* Begins with a machine without problems, on which no daemon runs. */
@@ -142,6 +145,7 @@ static int begin(void **state)
         now.report.gpus[0] = (struct driver_gpu){
                 .name = "a card", .total_bytes = 2 * GIB, .used_bytes = GIB, .vmm = 1};
         now.gpus = 1;
+        now.hand = "works";
         now.freezing.gpus[0] = can_be_frozen();
         (void)unsetenv("SUBLET_FREEZE");
         (void)unsetenv("SUBLET_BUILD"); /* set for the tests themselves */
@@ -483,14 +487,49 @@ static void a_daemon_that_limits_freezing_is_named(void **state)
         now.most = "off";
         finds(CLI_OK,
               with_dir("warn  programs under the daemon in ",
-                       " are not frozen: its configuration says freeze = off\n"),
+                       " are not frozen, nor taken off the GPU by its hand: its configuration "
+                       "says freeze = off\n"),
               "configuration");
+        does_not_say("hand of the daemon");
         now.most = "park";
         finds(CLI_OK,
               with_dir("warn  programs under the daemon in ",
                        " can be paused, and are not frozen to give way: its configuration says "
                        "freeze = park\n"),
               "configuration");
+}
+
+static void the_daemons_hand_is_reported_as_its_status_says(void **state)
+{
+        now.daemon = 0;
+        now.version = SUBLET_VERSION;
+        now.hand = "works";
+        finds(CLI_OK, with_dir("ok    the hand of the daemon in ", " takes programs off the GPU\n"),
+              NULL);
+        now.hand = "untried";
+        finds(CLI_OK,
+              with_dir("ok    whether the hand of the daemon in ",
+                       " can take programs off the GPU shows with the first program\n"),
+              NULL);
+        now.hand = "missing";
+        now.hand_why = "some reason";
+        finds(CLI_OK,
+              with_dir("warn  the daemon in ",
+                       " has no hand to take programs off the GPU: some reason\n"),
+              "time slices, and priorities and shares do not hold");
+        now.hand = now.hand_why = NULL; /* as an older daemon answers */
+        finds(CLI_OK,
+              with_dir("warn  the daemon in ",
+                       " has no hand to take programs off the GPU: its release has none\n"),
+              "newer release");
+}
+
+static void a_driver_that_does_not_count_is_named(void **state)
+{
+        now.freezing.gpus[0].answer.counts = false;
+        finds(CLI_OK, "warn  the daemon's hand takes no program off GPU 0: driver 580.1",
+              "report the driver");
+        finds(CLI_OK, "ok    programs on GPU 0 can be frozen", NULL);
 }
 
 static void a_running_mps_server_is_named(void **state)
@@ -641,6 +680,8 @@ int main(int argc, char **argv)
                 DOCTOR_TEST(a_gpu_on_which_freezing_cannot_be_tried_is_named),
                 DOCTOR_TEST(freezing_is_not_tried_if_it_is_off),
                 DOCTOR_TEST(a_daemon_that_limits_freezing_is_named),
+                DOCTOR_TEST(the_daemons_hand_is_reported_as_its_status_says),
+                DOCTOR_TEST(a_driver_that_does_not_count_is_named),
                 DOCTOR_TEST(a_running_mps_server_is_named),
                 DOCTOR_TEST(missing_parts_and_those_of_another_release_are_failures),
                 DOCTOR_TEST(a_running_daemon_of_another_release_is_named),

@@ -252,6 +252,11 @@ static bool look_at_parts(char ret_library[static PATH_MAX])
 
 /* ---- freezing ---- */
 
+/* What holds without the daemon's hand. */
+#define SLICES_REMEDY                                                                  \
+        "programs whose memory fits get the driver's time slices, and priorities and " \
+        "shares do not hold between them"
+
 static const char *why_no_channels(void)
 {
         const char *dir;
@@ -313,6 +318,13 @@ static void judge_freeze(int gpu, const struct freeze_tried *t)
                             untold && a->known == FREEZE_FAILS ? a->known_why : a->why,
                             a->driver[0] ? " (driver " : "", a->driver, a->driver[0] ? ")" : "");
                 finding_remedy("%s", freeze_remedy(t->result));
+        }
+        if (t->result == 0 && !a->counts) {
+                finding_add(WARN,
+                            "the daemon's hand takes no program off GPU %d: driver %s does not "
+                            "count how often a channel was disabled",
+                            gpu, a->driver);
+                finding_remedy("report the driver; there, " SLICES_REMEDY);
         }
 }
 
@@ -481,8 +493,8 @@ static void judge_limit(const char *dir, const char *most)
                 return;
         if (strcmp(most, "off") == 0)
                 finding_add(WARN,
-                            "programs under the daemon in %s are not frozen: its configuration "
-                            "says freeze = off",
+                            "programs under the daemon in %s are not frozen, nor taken off the GPU "
+                            "by its hand: its configuration says freeze = off",
                             dir);
         else
                 finding_add(WARN,
@@ -492,12 +504,35 @@ static void judge_limit(const char *dir, const char *most)
         finding_remedy("take the line out of its configuration and start the daemon again");
 }
 
+/* Reports on the daemon's hand. hand: that of the daemon's status; NULL: an older daemon, which has
+ * none. */
+static void judge_hand(const char *dir, const json_t *hand)
+{
+        const char *state = json_string_value(json_object_get(hand, "state"));
+        const char *why = json_string_value(json_object_get(hand, "why"));
+
+        if (state && strcmp(state, "works") == 0) {
+                finding_add(OK, "the hand of the daemon in %s takes programs off the GPU", dir);
+        } else if (state && strcmp(state, "untried") == 0) {
+                finding_add(OK,
+                            "whether the hand of the daemon in %s can take programs off the GPU "
+                            "shows with the first program",
+                            dir);
+        } else {
+                finding_add(WARN, "the daemon in %s has no hand to take programs off the GPU: %s",
+                            dir, why ? why : "its release has none");
+                finding_remedy(
+                        "let the daemon open /dev/nvidiactl and /dev/nvidia0, ..., or install "
+                        "a newer release; until then " SLICES_REMEDY);
+        }
+}
+
 /* Returns the daemon's status, a new reference; NULL: no daemon answered. Clears *good if the
  * daemon's configuration has a mistake. */
 static json_t *look_at_daemon(const struct target *target, bool *good)
 {
         json_t *answer = NULL;
-        const char *requires = who_requires(), *version;
+        const char *requires = who_requires(), *version, *most;
         char dir[PATHS_DIR_MAX];
         enum paths_kind kind;
         bool on_demand;
@@ -543,7 +578,10 @@ static json_t *look_at_daemon(const struct target *target, bool *good)
         }
         *good = configuration_look(dir, kind == PATHS_PRIVATE, answer);
         places_look_at_others(target, dir, kind);
-        judge_limit(dir, json_string_value(json_object_get(answer, "freeze")));
+        most = json_string_value(json_object_get(answer, "freeze"));
+        judge_limit(dir, most);
+        if (!most || strcmp(most, "off") != 0)
+                judge_hand(dir, json_object_get(answer, "hand"));
         return answer;
 }
 

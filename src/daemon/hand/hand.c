@@ -5,7 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,10 +31,53 @@ struct hand {
         void *userdata;
         struct child_process process;
         unsigned programs; /* known to the process */
-        bool worked;       /* a process has reported something */
-        bool absent;       /* the log says that none can */
+        enum hand_state state;
+        char why[128]; /* it is missing; empty: it is not */
         uint64_t wait_ns, next_ns;
 };
+
+/* Says it once: where the process may not open the GPU, none will be. */
+static void set_missing(struct hand *h, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+static void set_missing(struct hand *h, const char *format, ...)
+{
+        char why[sizeof(h->why)];
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(why, sizeof(why), format, args);
+        va_end(args);
+        if (h->state == HAND_MISSING && strcmp(h->why, why) == 0)
+                return;
+        h->state = HAND_MISSING;
+        (void)strcpy(h->why, why);
+        log_notice("no program can be taken off the GPU without its help here: %s", h->why);
+}
+
+static void note_begun(struct hand *h, int error)
+{
+        switch (error) {
+        case 0:
+                h->state = HAND_WORKS;
+                h->why[0] = '\0';
+                return;
+        case -EPROTO:
+                set_missing(h, "this release of sublet does not know the kernel driver's calls");
+                break;
+        case -EIO:
+                set_missing(h, "the kernel driver gives the daemon's hand no GPU");
+                break;
+        case -ENOTSUP:
+                set_missing(h, "the kernel cannot filter the system calls of the daemon's hand");
+                break;
+        case -EAGAIN:
+                set_missing(h, "the daemon's hand cannot start its threads");
+                break;
+        default:
+                set_missing(h, "the daemon may not open /dev/nvidiactl (%s)", strerror(-error));
+        }
+        h->wait_ns = WAIT_MAX_NS;
+}
 
 static void lose(struct hand *h)
 {
@@ -49,19 +95,16 @@ static void give_up(struct hand *h)
         (void)shutdown(h->process.fd, SHUT_RDWR);
 }
 
-/* Says it once if there never was a hand: where its process may not open the GPU, none will be. */
 static void say_lost(struct hand *h)
 {
-        if (h->worked)
+        if (h->state == HAND_WORKS) {
                 log_warning("the hand (the process that takes programs off the GPU) has ended: its "
                             "programs go on, and another one is started");
-        else if (!h->absent)
-                log_notice(
-                        "no program can be taken off the GPU without its help here: the daemon may "
-                        "not open the GPU, or the driver is unknown");
-        h->absent = !h->worked;
-        if (!h->worked)
-                h->wait_ns = WAIT_MAX_NS;
+                (void)strcpy(h->why, "its process has ended, and another one is started");
+                h->state = HAND_MISSING;
+        } else if (h->state == HAND_UNTRIED) {
+                set_missing(h, "the process of the daemon's hand ended at its start");
+        }
 }
 
 static int on_report(sd_event_source *src, int fd, uint32_t events, void *userdata)
@@ -81,8 +124,10 @@ static int on_report(sd_event_source *src, int fd, uint32_t events, void *userda
                 lose(h);
                 return 0;
         }
-        h->worked = true;
         switch (m.what) {
+        case HAND_BEGUN:
+                note_begun(h, m.error);
+                break;
         case HAND_READY:
                 h->wait_ns = 0;
                 h->calls.ready(h->userdata, m.id, true);
@@ -132,12 +177,19 @@ static int make_page(void)
 
 static int start(struct hand *h)
 {
+        int r;
+
         if (h->process.fd >= 0)
                 return 0;
         if (clock_now_ns() < h->next_ns)
                 return -EAGAIN;
-        return child_process_start(&h->process, h->event, SOCK_SEQPACKET, on_report, hand_process,
-                                   h);
+        r = child_process_start(&h->process, h->event, SOCK_SEQPACKET, on_report, hand_process, h);
+        if (r == -EBUSY && h->state == HAND_MISSING) /* else it has ended without an error */
+                set_missing(h, "the process of the daemon's hand hangs in the kernel driver");
+        else if (r < 0 && r != -EBUSY)
+                set_missing(h, "the process of the daemon's hand cannot be started (%s)",
+                            strerror(-r));
+        return r;
 }
 
 int hand_add(struct hand *h, uint64_t id, int ret_fds[static 2])
@@ -178,6 +230,12 @@ void hand_order(struct hand *h, uint64_t id, bool off)
 {
         if (h->process.fd >= 0 && send_order(h, id, off ? HAND_TAKE : HAND_LET_GO, NULL, 0) < 0)
                 give_up(h);
+}
+
+enum hand_state hand_state(const struct hand *h, const char **ret_why)
+{
+        *ret_why = h->why;
+        return h->state;
 }
 
 int hand_new(sd_event *event, const struct hand_calls *calls, void *userdata, struct hand **ret)

@@ -21,6 +21,12 @@ struct hand_calls {
         void (*lost)(void *userdata);
 };
 
+enum hand_state {
+        HAND_UNTRIED, /* no program has needed it yet */
+        HAND_WORKS,
+        HAND_MISSING, /* for now: it is tried again */
+};
+
 /* Makes a hand without a process. 0 or -errno. */
 int hand_new(sd_event *event, const struct hand_calls *calls, void *userdata, struct hand **ret);
 void hand_free(struct hand *h); /* NULL is a no-op */
@@ -31,5 +37,8 @@ void hand_free(struct hand *h); /* NULL is a no-op */
 int hand_add(struct hand *h, uint64_t id, int ret_fds[static 2]);
 /* Lets the program run, and forgets it. Unknown ids are ignored, here and below. */
 void hand_drop(struct hand *h, uint64_t id);
+/* ret_why: why it is missing, as a sentence without a full stop; else "". Valid until the loop goes
+ * on. */
+enum hand_state hand_state(const struct hand *h, const char **ret_why);
 /* Takes the program off the GPUs, or lets it run. */
 void hand_order(struct hand *h, uint64_t id, bool off);

@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -144,9 +143,9 @@ static void start(struct thread *t, struct job *j, enum job_kind kind)
 /* ---- reports ---- */
 
 /* The daemon reads at once; if it does not, its hand ends, and the programs go on. */
-static void report(const struct program *p, enum hand_what what, int error, uint64_t ns)
+static void report(uint64_t id, enum hand_what what, int error, uint64_t ns)
 {
-        const struct hand_packet m = {.id = p->id, .ns = ns, .what = what, .error = error};
+        const struct hand_packet m = {.id = id, .ns = ns, .what = what, .error = error};
 
         if (send(CHILD_FD, &m, sizeof(m), MSG_NOSIGNAL) != (ssize_t)sizeof(m))
                 _exit(EXIT_FAILURE);
@@ -157,7 +156,7 @@ static void tell_ready(struct program *p, bool ready, int error)
         if (p->ready == ready && !error)
                 return;
         p->ready = ready;
-        report(p, ready ? HAND_READY : HAND_NOT_READY, error, 0);
+        report(p->id, ready ? HAND_READY : HAND_NOT_READY, error, 0);
 }
 
 /* ---- programs ---- */
@@ -272,7 +271,7 @@ static void finish_switch(struct program *p)
                 tell_ready(p, false, j->result);
         } else {
                 p->off = j->kind == JOB_OFF;
-                report(p, HAND_DONE, 0, j->took_ns);
+                report(p->id, HAND_DONE, 0, j->took_ns);
         }
         j->kind = JOB_NONE;
 }
@@ -315,7 +314,7 @@ static void tend_all(void)
                         finish_proof(p);
                 if (j->kind != JOB_NONE && !j->late_told && now - j->began_ns > HAND_LATE_NS) {
                         j->late_told = true;
-                        report(p, HAND_LATE, 0, now - j->began_ns);
+                        report(p->id, HAND_LATE, 0, now - j->began_ns);
                 }
                 tend(p);
         }
@@ -454,7 +453,8 @@ static bool close_in(void)
         return ok;
 }
 
-static bool begin(void)
+/* 0 or -errno, as HAND_BEGUN reports it. */
+static int begin(void)
 {
         struct thread *const threads[] = {&hand.switcher, &hand.prover};
         pthread_t id;
@@ -466,13 +466,11 @@ static bool begin(void)
         child_process_drop_capabilities(); /* of this thread, and so of those that it starts */
         for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(threads); i++) {
                 threads[i]->last = &threads[i]->first;
-                r = -pthread_create(&id, NULL, work, threads[i]);
+                r = pthread_create(&id, NULL, work, threads[i]) == 0 ? 0 : -EAGAIN;
         }
         if (r == 0 && (hand.finished < 0 || !close_in()))
-                r = -EPERM;
-        if (r < 0)
-                log_debug("the hand cannot start: %s", strerror(-r));
-        return r == 0;
+                r = -ENOTSUP;
+        return r;
 }
 
 /* Returns how long nothing is to be done, in milliseconds; -1: until something happens; LINGER_MS:
@@ -506,10 +504,13 @@ void hand_process(int fd, pid_t parent, void *userdata)
         static struct pollfd polls[PROGRAMS_MAX + 2];
         static struct program *heard[PROGRAMS_MAX];
         uint64_t count;
+        int begun;
 
         (void)prctl(PR_SET_NAME, CHILD_NAME);
         child_process_begin(fd, parent);
-        if (!begin())
+        begun = begin();
+        report(0, HAND_BEGUN, begun, 0);
+        if (begun < 0)
                 _exit(EXIT_FAILURE);
         for (;;) {
                 unsigned n = 0;

@@ -19,6 +19,9 @@ enum hand_what {
         HAND_LET_GO, /* lets it run */
 
         /* Reports. */
+        HAND_BEGUN,     /* the first one. `error` 0: the process serves orders; otherwise it ends:
+                           -EPROTO: the driver is unknown, -EIO: RM gives no GPU, -ENOTSUP: no
+                           filter, -EAGAIN: no thread, others: /dev/nvidiactl cannot be opened */
         HAND_READY,     /* the program's names are proved: it can be taken */
         HAND_NOT_READY, /* it cannot any more, and runs, unless `error` says otherwise */
         HAND_DONE,      /* the last order is carried out; `ns` is how long it took */

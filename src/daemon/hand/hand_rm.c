@@ -63,8 +63,10 @@ int hand_rm_setup(void)
                 (void)driver_open(name, O_RDWR | O_CLOEXEC);
         }
         ctl = driver_open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
-        layout = ctl >= 0 ? read_layout(ctl) : NULL;
-        return layout ? 0 : -ENODEV;
+        if (ctl < 0)
+                return -errno;
+        layout = read_layout(ctl);
+        return layout ? 0 : -EPROTO;
 }
 
 static uint32_t control(const struct hand_rm *r, uint32_t object, uint32_t command, void *params,

@@ -20,8 +20,8 @@ struct hand_rm {
         uint32_t subdevices[HAND_GPUS]; /* by device instance; 0: no such GPU */
 };
 
-/* Opens the device files of all GPUs, which stay open until the process ends. 0, or -ENODEV: this
- * machine has no such driver, or one that this release does not know. */
+/* Opens the device files of all GPUs, which stay open until the process ends. 0; -EPROTO: this
+ * release does not know the driver; or -errno: /dev/nvidiactl cannot be opened. */
 int hand_rm_setup(void);
 /* Makes a client with a subdevice of each GPU. 0, -errno, or -EIO: RM refuses. */
 int hand_rm_new(struct hand_rm *ret);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/units.h"
+#include "daemon/hand/hand.h"
 #include "daemon/lend/host_pool.h"
 #include "daemon/ledger/reserve.h"
 #include "daemon/net/session.h"
@@ -391,6 +392,16 @@ static json_t *configuration_json(const struct sources *from, const struct peer 
                          text_if(told ? from->error : ""), "file", text_if(told ? from->file : ""));
 }
 
+static json_t *hand_json(const struct server *s)
+{
+        static const char *const states[] = {
+                [HAND_UNTRIED] = "untried", [HAND_WORKS] = "works", [HAND_MISSING] = "missing"};
+        const char *why;
+        const enum hand_state state = hand_state(s->hand, &why);
+
+        return json_pack("{s:s, s:o}", "state", states[state], "why", text_if(why));
+}
+
 json_t *status_json(struct server *s, const struct peer *viewer)
 {
         const uint64_t now = clock_now_ns();
@@ -409,14 +420,15 @@ json_t *status_json(struct server *s, const struct peer *viewer)
         /* As text, because many readers of JSON cannot hold a random 64-bit number. */
         (void)snprintf(instance, sizeof(instance), "%016llx", (unsigned long long)s->instance);
         return json_pack(
-                "{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:{s:o, s:o, s:o, s:o}, s:o, s:o, s:o}",
+                "{s:i, s:s, s:s, s:s, s:f, s:s, s:o, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o, "
+                "s:o}",
                 "schema", STATUS_SCHEMA, "time", units_format_utc(time(NULL), utc), "version",
                 SUBLET_VERSION, "instance", instance, "uptime_s", seconds(now - s->started_ns),
                 "mode", sched_mode_name(s->config->sched.mode), "quantum",
                 s->config->sched.quantum_ns ? json_real(seconds(s->config->sched.quantum_ns))
                                             : json_string("auto"),
-                "freeze", wire_freeze_name(s->config->freeze), "host_memory", "budget",
-                bytes(s->host_budget_bytes), "committed",
+                "freeze", wire_freeze_name(s->config->freeze), "hand", hand_json(s), "host_memory",
+                "budget", bytes(s->host_budget_bytes), "committed",
                 bytes(sched_beyond_cards(s->sched) + s->host_mapped), "used", bytes(host_used(s)),
                 "pool", bytes(host_pools_held(s)), "gpus", list, "jobs", submit_json(s, viewer),
                 "configuration", configuration_json(s->sources, viewer));

@@ -307,6 +307,7 @@ int sublet_freeze_test(unsigned gpu, struct freeze_answer *ret)
         if (g && g->context) {
                 ret->known = freeze_known(rm_driver(), g->uuid, ret->known_why);
                 r = test_now(g, &why);
+                ret->counts = r == 0 && freeze.counts[g->index];
                 (void)snprintf(ret->driver, sizeof(ret->driver), "%s", rm_driver());
                 (void)snprintf(ret->why, sizeof(ret->why), "%s", why);
         }
