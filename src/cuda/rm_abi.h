@@ -4,8 +4,8 @@
  * The calls are ioctl(2) requests of type 'F' on /dev/nvidiactl. Objects form a tree: a client, its
  * devices, their subdevices and channel groups, and the channels of each group. The caller chooses
  * handles, which are unique within a client. Source: the open kernel modules (nvos.h, nv_escape.h,
- * ctrl2080fifo.h). Layouts hold from driver 515 to 595, except for the differences in struct
- * rm_layout; docs/resource-manager.md says what RM does. */
+ * ctrl2080fifo.h), and for drivers from 610 on gVisor's list. Layouts hold from driver 515 to 620,
+ * except for the differences in struct rm_layout; docs/resource-manager.md says what RM does. */
 #pragma once
 
 #include <stddef.h>
@@ -95,7 +95,7 @@ static const struct rm_layout rm_layouts[] = {
          .long_size = 40,
          .long_status = 36},
         {.first = 535,
-         .last = 595,
+         .last = 620,
          .short_size = 32,
          .short_status = 28,
          .long_size = 48,

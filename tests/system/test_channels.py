@@ -62,7 +62,8 @@ def own(world, p):
     return next(c for c in world.card()["processes"] if c["pid"] == p.pid)
 
 
-@pytest.mark.parametrize("driver", ["530.41.03", "535.54.03", "550.163.01", "570.211.01", "580.159.04", "595.45.04"])
+@pytest.mark.parametrize("driver", ["530.41.03", "535.54.03", "550.163.01", "570.211.01", "580.159.04", "595.45.04", "610.57.04",
+                                    "620.6.0"])
 def test_libsublet_freezes_a_program_of_each_driver_that_tells_its_version(shared, driver):
     p = idle(shared, driver)
     assert shared.sublet("pause", str(p.pid)).returncode == 0
@@ -75,7 +76,7 @@ def test_libsublet_freezes_a_program_of_each_driver_that_tells_its_version(share
     p.finish()
 
 
-@pytest.mark.parametrize("driver", ["525.147.05", "610.57.04"])
+@pytest.mark.parametrize("driver", ["525.147.05", "625.10.01"])
 def test_libsublet_freezes_no_program_of_a_driver_that_it_does_not_know(shared, driver):
     p = idle(shared, driver)
     refused = shared.sublet("pause", str(p.pid))

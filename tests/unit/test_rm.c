@@ -280,8 +280,8 @@ static void a_sandbox_that_forbids_the_call_is_an_error(void **state)
 
 static void a_program_on_an_unknown_driver_is_not_frozen(void **state)
 {
-        static const char *const versions[] = {"510.108.03", "521.0",  "531.10", "596.1",
-                                               "610.57.04",  "5800.1", "x",      ""};
+        static const char *const versions[] = {"510.108.03", "521.0",  "531.10", "621.1",
+                                               "625.10.01",  "5800.1", "x",      ""};
 
         for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
                 if (!versions[i][0])

@@ -463,6 +463,8 @@ static int begin(void)
         hand.finished = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(threads); i++)
                 r = hand_rm_new(&threads[i]->rm);
+        if (r == 0 && !hand_rm_is_right(&hand.prover.rm, &hand.switcher.rm))
+                r = -EPROTO;
         child_process_drop_capabilities(); /* of this thread, and so of those that it starts */
         for (unsigned i = 0; r == 0 && i < ARRAY_SIZE(threads); i++) {
                 threads[i]->last = &threads[i]->first;

@@ -14,6 +14,7 @@
 
 #define DEVICE_FILES 32
 #define HANDLES      0x5b000001u /* of our objects, which RM lets us choose */
+#define NO_HANDLE    (HANDLES - 1)
 #define STATUS_BAD   0xe0000000u /* the request failed */
 
 #define REQUEST_CONTROL _IOWR(RM_IOCTL_TYPE, RM_ESCAPE_CONTROL, struct rm_control)
@@ -136,10 +137,20 @@ bool hand_rm_sees(const struct hand_rm *r, uint32_t client, uint32_t object)
 {
         struct rm_dup d = {.client = r->client,
                            .parent = r->client,
-                           .object = HANDLES - 1,
+                           .object = NO_HANDLE,
                            .source_client = client,
                            .source = object,
                            .status = RM_NO_OBJECT};
 
         return driver_ioctl(r->ctl, REQUEST_DUP, &d) == 0 && d.status == RM_INVALID_ARGUMENT;
+}
+
+bool hand_rm_is_right(const struct hand_rm *r, const struct hand_rm *other)
+{
+        unsigned i = 0;
+
+        while (i < HAND_GPUS && !other->subdevices[i])
+                i++;
+        return i < HAND_GPUS && hand_rm_sees(r, other->client, other->subdevices[i]) &&
+               !hand_rm_sees(r, other->client, NO_HANDLE);
 }

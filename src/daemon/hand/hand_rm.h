@@ -41,3 +41,6 @@ struct hand_call {
 uint32_t hand_rm_switch(const struct hand_rm *r, const struct hand_call *c, bool disable);
 /* True if the foreign client has an object with this handle. */
 bool hand_rm_sees(const struct hand_rm *r, uint32_t client, uint32_t object);
+/* True if the driver answers hand_rm_sees() rightly, for two objects of `other`: proofs rest on it.
+ */
+bool hand_rm_is_right(const struct hand_rm *r, const struct hand_rm *other);

@@ -340,6 +340,8 @@ GENERATION(570, "570.211.01")
 GENERATION(575, "575.64.05")
 GENERATION(580, "580.95.05")
 GENERATION(595, "595.45.04")
+GENERATION(610, "610.57.04")
+GENERATION(620, "620.6.0")
 
 SIM_TEST_WITH(a_driver_before_530_30_02_does_not_tell_its_version, "SIMCUDA_DRIVER=525.147.05")
 {
@@ -352,14 +354,14 @@ SIM_TEST_WITH(a_driver_before_530_30_02_does_not_tell_its_version, "SIMCUDA_DRIV
         CHECK_EQUAL(rm_freeze(), -EPROTO);
 }
 
-SIM_TEST_WITH(a_driver_newer_than_all_known_ones_has_the_newest_layout, "SIMCUDA_DRIVER=610.57.04")
+SIM_TEST_WITH(a_driver_newer_than_all_known_ones_has_the_newest_layout, "SIMCUDA_DRIVER=625.10.01")
 {
         struct channels_call all;
         struct counter *k;
         CUstream s;
 
         (void)bench_begin();
-        CHECK_EQUAL(strcmp(rm_driver(), "610.57.04"), 0);
+        CHECK_EQUAL(strcmp(rm_driver(), "625.10.01"), 0);
         CHECK_EQUAL(rm_freeze(), -EPROTO);
         OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
         k = bench_count(s);
@@ -645,6 +647,8 @@ int main(void)
                 cmocka_unit_test(kernels_freeze_on_driver_575),
                 cmocka_unit_test(kernels_freeze_on_driver_580),
                 cmocka_unit_test(kernels_freeze_on_driver_595),
+                cmocka_unit_test(kernels_freeze_on_driver_610),
+                cmocka_unit_test(kernels_freeze_on_driver_620),
                 cmocka_unit_test(a_driver_before_530_30_02_does_not_tell_its_version),
                 cmocka_unit_test(a_driver_newer_than_all_known_ones_has_the_newest_layout),
                 cmocka_unit_test(a_malformed_driver_version_is_refused),
