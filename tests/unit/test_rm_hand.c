@@ -4,8 +4,10 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -163,7 +165,41 @@ static void a_second_hand_waits_for_the_end_of_the_first(void **state)
         assert_int_equal(names(), 1);
         rm_hand_ready(true);
         assert_int_equal(bench_page->ready, 1);
-        rm_offer_hand(-EBADF, -EBADF); /* a message without descriptors */
+}
+
+/* Offers these descriptors. Both must be closed, and no hand taken. */
+static void offer_is_refused(int page, int line)
+{
+        rm_offer_hand(page, line);
+        assert_true(page < 0 || fcntl(page, F_GETFD) < 0);
+        assert_true(line < 0 || fcntl(line, F_GETFD) < 0);
+        assert_int_equal(rm_freeze(), 0);
+        assert_int_equal(rm_thaw(), 0);
+}
+
+static int page_of(off_t bytes)
+{
+        const int fd = memfd_create("page", MFD_CLOEXEC);
+
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, bytes), 0);
+        return fd;
+}
+
+static void an_offer_with_other_descriptors_is_refused(void **state)
+{
+        int ends[2];
+
+        made_client(5, CLIENT);
+        made_group(5, CLIENT, GROUP, 1, 1);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        offer_is_refused(-EBADF, -EBADF);
+        offer_is_refused(page_of(sizeof(struct hand_page)), -EBADF);
+        offer_is_refused(-EBADF, ends[0]);
+        offer_is_refused(page_of(sizeof(struct hand_page) - 1), ends[1]);
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        offer_is_refused(ends[0], ends[1]); /* no page, and no line */
+        assert_true(bench_hand_offered());
 }
 
 static void without_a_thread_there_is_no_hand(void **state)
@@ -704,6 +740,7 @@ int main(void)
                 TEST(a_name_tells_the_gpu_of_its_channel),
                 TEST(the_library_rings_when_names_or_readiness_change),
                 TEST(a_second_hand_waits_for_the_end_of_the_first),
+                TEST(an_offer_with_other_descriptors_is_refused),
                 TEST(without_a_thread_there_is_no_hand),
                 TEST(rm_frees_a_channel_when_the_hand_names_it_no_more),
                 TEST(a_free_does_not_wait_for_ever),

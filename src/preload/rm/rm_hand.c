@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/macros.h"
@@ -70,6 +71,15 @@ static void close_one(int *fd)
         *fd = -1;
 }
 
+/* A page that is too short would end the program with SIGBUS. The symbol fstat() is newer than some
+ * C libraries that this library runs with. */
+static bool is_page(int fd)
+{
+        struct stat st;
+
+        return syscall(SYS_fstat, fd, &st) == 0 && st.st_size >= (off_t)sizeof(struct hand_page);
+}
+
 bool hand_take(int page, int line)
 {
         void *p = MAP_FAILED;
@@ -81,7 +91,7 @@ bool hand_take(int page, int line)
                 hand.next_line = line;
                 return false;
         }
-        if (page >= 0 && line >= 0)
+        if (line >= 0 && is_page(page))
                 p = mmap(NULL, sizeof(struct hand_page), PROT_READ | PROT_WRITE, MAP_SHARED, page,
                          0);
         close_one(&page);
