@@ -18,6 +18,12 @@
 #define KEY_MAX  96u
 #define LINES    64u /* the file keeps this many results, the newest */
 
+/* What the file says for each result. Releases before the daemon's hand wrote "works", and had not
+ * tested whether the driver counts. */
+static const char *const words[] = {[FREEZE_NOT_KNOWN] = "works",
+                                    [FREEZE_WORKS] = "works with the hand",
+                                    [FREEZE_WORKS_ALONE] = "works without the hand"};
+
 static bool find_folder(char ret[static PATH_MAX])
 {
         static const char own[] = "/sublet";
@@ -62,8 +68,9 @@ enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16]
         while ((line = strsep(&rest, "\n")))
                 if (strncmp(line, key, strlen(key)) == 0) {
                         line += strlen(key);
-                        if (strcmp(line, "works") == 0)
-                                return FREEZE_WORKS;
+                        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+                                if (strcmp(line, words[i]) == 0)
+                                        return (enum freeze_known)i;
                         (void)snprintf(ret_why, FREEZE_WHY_MAX, "%s", line);
                         return *line ? FREEZE_FAILS : FREEZE_NOT_KNOWN;
                 }
@@ -82,7 +89,8 @@ static bool make_folders(const char *folder)
         return mkdir(parent, 0700) == 0 && mkdir(folder, 0700) == 0;
 }
 
-void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char *why)
+void freeze_learn(const char *driver, const uint8_t uuid[static 16], enum freeze_known result,
+                  const char *why)
 {
         char folder[PATH_MAX], path[PATH_MAX], fresh[PATH_MAX], text[TEXT_MAX], key[KEY_MAX];
         char name[32], *rest = text, *line;
@@ -98,7 +106,7 @@ void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char 
         fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
                 return;
-        (void)dprintf(fd, "%s%s\n", key, *why ? why : "works");
+        (void)dprintf(fd, "%s%s\n", key, result == FREEZE_FAILS ? why : words[result]);
         for (unsigned n = 1; n < LINES && (line = strsep(&rest, "\n"));)
                 if (*line && strncmp(line, key, strlen(key)) != 0) {
                         (void)dprintf(fd, "%s\n", line);

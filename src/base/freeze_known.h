@@ -10,15 +10,20 @@
 
 #define FREEZE_WHY_MAX 96
 
-enum freeze_known { FREEZE_NOT_KNOWN, FREEZE_WORKS, FREEZE_FAILS };
+enum freeze_known {
+        FREEZE_NOT_KNOWN,
+        FREEZE_WORKS,
+        FREEZE_WORKS_ALONE, /* but the driver does not count, so the daemon's hand must not act */
+        FREEZE_FAILS,
+};
 
-/* Returns what the file says of this driver and GPU. ret_why: why freezing fails; empty if
- * the file does not say that it fails. */
+/* Returns what the file says of this driver and GPU. ret_why: why freezing fails; else empty. */
 enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16],
                                char ret_why[static FREEZE_WHY_MAX]);
-/* Records a result: why freezing fails, or "" if it works. Replaces the earlier result for the same
- * driver and GPU. */
-void freeze_learn(const char *driver, const uint8_t uuid[static 16], const char *why);
+/* Records a result, in place of the earlier one for the same driver and GPU. why: why freezing
+ * fails; else it is not used. */
+void freeze_learn(const char *driver, const uint8_t uuid[static 16], enum freeze_known result,
+                  const char *why);
 
 /* The self-test that libsublet.so offers in a process with SUBLET_FREEZE=test. It always runs,
  * whatever the file says, and updates the file. 0: freezing works; -ENXIO: the process has no

@@ -421,7 +421,7 @@ def known(world):
     if not os.path.exists(path):
         return None
     with open(path, encoding="ascii") as f:
-        return [line.split(" ", 2)[2] for line in f.read().splitlines() if "+counts " not in line]
+        return [line.split(" ", 2)[2] for line in f.read().splitlines()]
 
 
 def take_turns_by_drains(world, *reasons, frozen=False, rounds=2, **env):
@@ -471,7 +471,7 @@ def test_programs_are_drained_if_the_driver_refuses_to_freeze(small, fault, reas
 def test_programs_are_drained_if_the_driver_refuses_after_the_self_test(small):
     reason = "the GPU did not let go of the program in time"
     take_turns_by_drains(small, reason, frozen=True, SIMCUDA_FAIL="freeze:8+:part=3")
-    assert known(small) == ["works"]
+    assert known(small) == ["works with the hand"]
 
 
 def test_a_freeze_without_effect_is_found_and_remembered(small):
@@ -489,7 +489,7 @@ def test_the_self_test_of_freezing_runs_once(small):
         p = counts(small, seed, mib=8)
         begin(p)
         end(small, p)
-    assert len(small.traced("freeze_test")) == 1 and known(small) == ["works"]
+    assert len(small.traced("freeze_test")) == 1 and known(small) == ["works with the hand"]
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -520,4 +520,4 @@ def test_a_driver_call_of_the_mover_is_made_again(small, fault):
 def test_programs_are_drained_if_driver_calls_block_every_freeze(small):
     take_turns_by_drains(small, "calls of the program keep its memory from being moved", frozen=True, rounds=8,
                          SIMCUDA_FAIL="cuMemUnmap:1+:frozen")
-    assert small.traced("freeze_late") and known(small) == ["works"]
+    assert small.traced("freeze_late") and known(small) == ["works with the hand"]

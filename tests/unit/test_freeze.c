@@ -39,7 +39,7 @@ static _Atomic uint64_t skew_ns; /* time by which the fake clock is ahead */
 /* The results of the self-test and the canaries. */
 static enum freeze_result test_results[2];
 static int test_error;
-static bool driver_counts; /* what the self-test says of RM */
+static bool driver_counts = true; /* what the self-test says of RM */
 static unsigned tests_run, kept;
 static bool context_ends;
 static CUresult canary_error;
@@ -169,8 +169,7 @@ static void begin_mode(const char *mode)
 static void begin_ready(const char *mode)
 {
         begin_mode(mode);
-        freeze_learn(DRIVER, core.gpus[0].uuid, "");
-        freeze_learn(DRIVER "+counts", core.gpus[0].uuid, "");
+        freeze_learn(DRIVER, core.gpus[0].uuid, FREEZE_WORKS, "");
         assert_false(freeze_prepare(true));
         assert_true(freeze_is_ready());
         assert_int_equal(tests_run, 0);
@@ -341,10 +340,11 @@ static void doctor_tests_although_a_result_is_known(void **state)
         struct freeze_answer a;
 
         begin_mode("test");
-        freeze_learn(DRIVER, core.gpus[0].uuid, "it had failed");
+        freeze_learn(DRIVER, core.gpus[0].uuid, FREEZE_FAILS, "it had failed");
         assert_int_equal(ask_now(0, &a), 0);
         assert_string_equal(a.driver, DRIVER);
         assert_string_equal(a.why, "");
+        assert_true(a.counts);
         assert_int_equal(a.known, FREEZE_FAILS);
         assert_string_equal(a.known_why, "it had failed");
         assert_int_equal(known(0), FREEZE_WORKS); /* the new result replaces the old one */
@@ -369,7 +369,7 @@ static void a_test_that_tells_nothing_changes_nothing(void **state)
         struct freeze_answer a;
 
         begin_mode("test");
-        freeze_learn(DRIVER, core.gpus[0].uuid, "it had failed");
+        freeze_learn(DRIVER, core.gpus[0].uuid, FREEZE_FAILS, "it had failed");
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
                 test_results[0] = cases[i].result;
                 test_error = cases[i].error;
@@ -426,7 +426,6 @@ static void a_result_of_another_process_is_not_tested_again(void **state)
 /* The daemon's hand may act only where RM counts. */
 static void the_self_test_tells_whether_the_hand_may_act(void **state)
 {
-        driver_counts = true;
         begin_mode("move");
         assert_false(freeze_is_shared());
         assert_false(freeze_prepare(true));
@@ -442,17 +441,16 @@ static void the_self_test_tells_whether_the_hand_may_act(void **state)
 
 static void a_driver_that_does_not_count_still_freezes(void **state)
 {
+        driver_counts = false;
         begin_mode("move");
-        for (unsigned i = 0; i < 2; i++) { /* tested, and then read from the file */
-                assert_false(freeze_prepare(true));
-                assert_true(freeze_is_ready());
-                assert_false(freeze_is_shared());
-        }
+        assert_false(freeze_prepare(true));
         assert_int_equal(tests_run, 1);
+        assert_true(freeze_is_ready());
+        assert_false(freeze_is_shared());
+        assert_int_equal(known(0), FREEZE_WORKS_ALONE);
         core.gpu_count = 2;
         give_context(1);
-        freeze_learn(DRIVER "+counts", core.gpus[1].uuid, "it does not count");
-        freeze_learn(DRIVER, core.gpus[1].uuid, "");
+        freeze_learn(DRIVER, core.gpus[1].uuid, FREEZE_WORKS_ALONE, "");
         assert_false(freeze_prepare(true));
         assert_int_equal(tests_run, 1);
         assert_true(freeze_is_ready());
@@ -463,8 +461,7 @@ static void a_driver_that_does_not_count_still_freezes(void **state)
 static void the_result_of_an_earlier_release_is_tested_for_counting(void **state)
 {
         begin_mode("move");
-        driver_counts = true;
-        freeze_learn(DRIVER, core.gpus[0].uuid, "");
+        freeze_learn(DRIVER, core.gpus[0].uuid, FREEZE_NOT_KNOWN, ""); /* as it did */
         assert_false(freeze_prepare(true));
         assert_int_equal(tests_run, 1);
         assert_true(freeze_is_shared());
@@ -473,7 +470,8 @@ static void the_result_of_an_earlier_release_is_tested_for_counting(void **state
 static void freezing_that_failed_in_another_process_is_off(void **state)
 {
         begin_mode("park");
-        freeze_learn(DRIVER, core.gpus[0].uuid, "a kernel that was frozen did not go on");
+        freeze_learn(DRIVER, core.gpus[0].uuid, FREEZE_FAILS,
+                     "a kernel that was frozen did not go on");
         assert_false(freeze_prepare(true));
         assert_int_equal(tests_run, 0);
         check_off("a kernel that was frozen did not go on");
@@ -900,8 +898,7 @@ static void a_freeze_that_is_forbidden_is_not_tried_again(void **state)
 static void without_its_watchdog_a_program_is_not_frozen(void **state)
 {
         begin_mode("move");
-        freeze_learn(DRIVER, core.gpus[0].uuid, "");
-        freeze_learn(DRIVER "+counts", core.gpus[0].uuid, "");
+        freeze_learn(DRIVER, core.gpus[0].uuid, FREEZE_WORKS, "");
         thread_error = EAGAIN;
         assert_false(freeze_prepare(true));
         check_off("its watchdog thread cannot be started");

@@ -104,41 +104,60 @@ static void a_stored_result_is_read_back(void **state)
 {
         struct stat st;
 
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
         assert_string_equal(why, "");
-        freeze_learn(DRIVER, second, "the kernel ran on");
+        freeze_learn(DRIVER, second, FREEZE_FAILS, "the kernel ran on");
         assert_int_equal(freeze_known(DRIVER, second, why), FREEZE_FAILS);
         assert_string_equal(why, "the kernel ran on");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
-        check_lines(DRIVER " " FIRST " works\n", DRIVER " " SECOND " the kernel ran on\n");
+        check_lines(DRIVER " " FIRST " works with the hand\n",
+                    DRIVER " " SECOND " the kernel ran on\n");
         assert_int_equal(files(), 1); /* no temporary file is left */
         assert_int_equal(stat(file, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0600);
 }
 
+static void a_driver_that_does_not_count_is_told_apart(void **state)
+{
+        freeze_learn(DRIVER, first, FREEZE_WORKS_ALONE, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS_ALONE);
+        assert_string_equal(content(), DRIVER " " FIRST " works without the hand\n");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
+}
+
+static void a_result_of_a_release_without_the_hand_counts_for_nothing(void **state)
+{
+        const char *line = DRIVER " " FIRST " works\n";
+
+        write_file(line, strlen(line));
+        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
+        assert_string_equal(why, "");
+}
+
 static void results_of_different_drivers_are_kept_apart(void **state)
 {
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known("580.159", first, why), FREEZE_NOT_KNOWN);
         assert_int_equal(freeze_known("580.159.041", first, why), FREEZE_NOT_KNOWN);
         assert_int_equal(freeze_known("", first, why), FREEZE_NOT_KNOWN);
-        freeze_learn("595.45.04", first, "it did not go on");
+        freeze_learn("595.45.04", first, FREEZE_FAILS, "it did not go on");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
         assert_int_equal(freeze_known("595.45.04", first, why), FREEZE_FAILS);
-        freeze_learn("", second, "nobody knows of which");
+        freeze_learn("", second, FREEZE_FAILS, "nobody knows of which");
         assert_null(strstr(content(), "nobody"));
 }
 
 static void a_new_result_replaces_the_old_one(void **state)
 {
-        freeze_learn(DRIVER, first, "a");
-        freeze_learn(DRIVER, second, "b");
-        freeze_learn(DRIVER, first, "");
-        check_lines(DRIVER " " SECOND " b\n", DRIVER " " FIRST " works\n");
-        freeze_learn(DRIVER, second, "");
-        freeze_learn(DRIVER, second, "c");
-        check_lines(DRIVER " " FIRST " works\n", DRIVER " " SECOND " c\n");
+        freeze_learn(DRIVER, first, FREEZE_FAILS, "a");
+        freeze_learn(DRIVER, second, FREEZE_FAILS, "b");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
+        check_lines(DRIVER " " SECOND " b\n", DRIVER " " FIRST " works with the hand\n");
+        freeze_learn(DRIVER, second, FREEZE_WORKS, "");
+        freeze_learn(DRIVER, second, FREEZE_FAILS, "c");
+        check_lines(DRIVER " " FIRST " works with the hand\n", DRIVER " " SECOND " c\n");
 }
 
 /* ---- the path of the file ---- */
@@ -152,11 +171,11 @@ static void without_an_absolute_cache_path_no_result_is_kept(void **state)
                         (void)setenv("XDG_CACHE_HOME", caches[i], 1);
                 else
                         (void)unsetenv("XDG_CACHE_HOME");
-                freeze_learn(DRIVER, first, "");
+                freeze_learn(DRIVER, first, FREEZE_WORKS, "");
                 assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
         }
         (void)setenv("HOME", "also/relative", 1);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
         assert_int_equal(access("relative", F_OK), -1);
         assert_int_equal(access("also", F_OK), -1);
@@ -168,10 +187,10 @@ static void folders_are_made_in_the_home(void **state)
 
         (void)unsetenv("XDG_CACHE_HOME");
         (void)setenv("HOME", folder, 1);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
         (void)snprintf(file, sizeof(file), "%s/.cache/sublet/freeze", folder);
-        assert_string_equal(content(), DRIVER " " FIRST " works\n");
+        assert_string_equal(content(), DRIVER " " FIRST " works with the hand\n");
         (void)snprintf(file, sizeof(file), "%s/.cache/sublet", folder);
         assert_int_equal(stat(file, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0700);
@@ -184,7 +203,7 @@ static void a_home_that_is_not_there_is_not_made(void **state)
         (void)snprintf(home, sizeof(home), "%s/none", folder);
         (void)unsetenv("XDG_CACHE_HOME");
         (void)setenv("HOME", home, 1);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
         assert_int_equal(access(home, F_OK), -1);
 }
@@ -192,10 +211,10 @@ static void a_home_that_is_not_there_is_not_made(void **state)
 static void a_folder_that_cannot_be_made_is_no_error(void **state)
 {
         (void)setenv("XDG_CACHE_HOME", "/proc/self", 1);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
         (void)setenv("XDG_CACHE_HOME", "/proc/self/a/b/c", 1);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
 }
 
@@ -209,7 +228,7 @@ static void a_path_that_is_too_long_keeps_no_result(void **state)
                 path[0] = '/';
                 path[n] = '\0';
                 (void)setenv("XDG_CACHE_HOME", path, 1);
-                freeze_learn(DRIVER, first, "");
+                freeze_learn(DRIVER, first, FREEZE_WORKS, "");
                 assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
         }
         free(path);
@@ -219,27 +238,23 @@ static void a_path_that_is_too_long_keeps_no_result(void **state)
 
 static void broken_lines_are_not_known_and_do_no_harm(void **state)
 {
-        static const char *const broken[] = {DRIVER " " FIRST " \n",
-                                             DRIVER " " FIRST "\n",
-                                             DRIVER " " FIRST,
-                                             DRIVER "  " FIRST " works\n",
-                                             "works\n",
-                                             "\n\n\n",
-                                             "\0\0works",
-                                             " ",
-                                             "\xff\xfe\x00\x80\n",
-                                             DRIVER " ab01 works\n"};
+        static const char *const broken[] = {
+                DRIVER " " FIRST " \n",    DRIVER " " FIRST "\n",
+                DRIVER " " FIRST,          DRIVER "  " FIRST " works with the hand\n",
+                "works with the hand\n",   "\n\n\n",
+                "\0\0works with the hand", " ",
+                "\xff\xfe\x00\x80\n",      DRIVER " ab01 works with the hand\n"};
 
         for (size_t i = 0; i < ARRAY_SIZE(broken); i++) {
                 write_file(broken[i], strlen(broken[i]));
                 assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
                 assert_string_equal(why, "");
-                freeze_learn(DRIVER, first, "x");
+                freeze_learn(DRIVER, first, FREEZE_FAILS, "x");
                 assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_FAILS);
                 assert_string_equal(why, "x");
         }
-        write_file(DRIVER " " FIRST " works",
-                   strlen(DRIVER " " FIRST " works")); /* no newline at the end */
+        write_file(DRIVER " " FIRST " works with the hand",
+                   strlen(DRIVER " " FIRST " works with the hand")); /* no newline at the end */
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
 }
 
@@ -266,7 +281,7 @@ static void only_the_beginning_of_a_huge_file_is_read(void **state)
         write_file(data, n);
         free(data);
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(stat(file, &st), 0);
         assert_true(st.st_size < 32768);
 }
@@ -279,19 +294,19 @@ static void a_path_that_is_no_file_does_not_block(void **state)
         assert_int_equal(unlink(file), 0);
         assert_int_equal(mkfifo(file, 0600), 0);
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
-        freeze_learn(DRIVER, first, ""); /* a file replaces the pipe */
+        freeze_learn(DRIVER, first, FREEZE_WORKS, ""); /* a file replaces the pipe */
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
 
         assert_int_equal(unlink(file), 0);
         assert_int_equal(mkdir(file, 0700), 0);
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(files(), 1); /* the temporary file was removed again */
         assert_int_equal(rmdir(file), 0);
 
         (void)snprintf(other, sizeof(other), "%s/other", folder);
         assert_int_equal(symlink(other, file), 0);
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(access(other, F_OK), -1);
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
 }
@@ -300,7 +315,7 @@ static void a_file_that_may_not_be_read_is_not_known(void **state)
 {
         if (geteuid() == 0)
                 skip();
-        freeze_learn(DRIVER, first, "");
+        freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(chmod(file, 0), 0);
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
 }
@@ -312,7 +327,7 @@ static void the_newest_results_survive_a_full_file(void **state)
 
         for (unsigned i = 0; i < 600; i++) {
                 (void)snprintf(driver, sizeof(driver), "580.%u", i);
-                freeze_learn(driver, first, "a reason of some length, as they are");
+                freeze_learn(driver, first, FREEZE_FAILS, "a reason of some length, as they are");
                 assert_int_equal(freeze_known(driver, first, why), FREEZE_FAILS);
         }
 }
@@ -323,6 +338,8 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST(nothing_is_known_at_first),
                 TEST(a_stored_result_is_read_back),
+                TEST(a_driver_that_does_not_count_is_told_apart),
+                TEST(a_result_of_a_release_without_the_hand_counts_for_nothing),
                 TEST(results_of_different_drivers_are_kept_apart),
                 TEST(a_new_result_replaces_the_old_one),
                 TEST(without_an_absolute_cache_path_no_result_is_kept),

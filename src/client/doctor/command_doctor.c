@@ -308,7 +308,7 @@ static void judge_freeze(int gpu, const struct freeze_tried *t)
                             "programs on GPU %d can be frozen (driver %s): to be paused, and "
                             "to give way at once",
                             gpu, a->driver);
-        } else if (untold && a->known == FREEZE_WORKS) {
+        } else if (untold && (a->known == FREEZE_WORKS || a->known == FREEZE_WORKS_ALONE)) {
                 finding_add(OK,
                             "programs on GPU %d can be frozen (driver %s), as was found before; "
                             "now it is too busy to try",

@@ -215,14 +215,6 @@ void freeze_look(struct gpu *g)
         turn_off(why);
 }
 
-/* The file keeps two results for each driver and GPU, the second under a name of its own. */
-#define COUNTS_KEY_MAX 48
-static const char *counts_key(char ret[static COUNTS_KEY_MAX])
-{
-        (void)snprintf(ret, COUNTS_KEY_MAX, "%s+counts", rm_driver());
-        return ret;
-}
-
 /* Runs the test. 0 or -errno; -EBUSY: no result now. Only results that show how the GPU behaves are
  * kept for other processes. */
 static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
@@ -241,26 +233,12 @@ static int test_now(struct gpu *g, const char **ret_why) UNLOCKS(core_lock)
                 trace_event("freeze_test", g->index, (uint64_t)result);
         }
         r = verdict(result, refusal, ret_why);
-        if (result == FREEZE_TEST_PASSED) {
-                char key[COUNTS_KEY_MAX];
-
-                freeze_learn(counts_key(key), g->uuid, counts ? "" : "it does not count");
-                freeze.counts[g->index] = counts;
-        }
-        if (result == FREEZE_TEST_PASSED || result == FREEZE_TEST_RAN_ON ||
-            result == FREEZE_TEST_STOOD_STILL)
-                freeze_learn(rm_driver(), g->uuid, *ret_why);
+        freeze.counts[g->index] = counts;
+        if (result == FREEZE_TEST_PASSED)
+                freeze_learn(rm_driver(), g->uuid, counts ? FREEZE_WORKS : FREEZE_WORKS_ALONE, "");
+        else if (result == FREEZE_TEST_RAN_ON || result == FREEZE_TEST_STOOD_STILL)
+                freeze_learn(rm_driver(), g->uuid, FREEZE_FAILS, *ret_why);
         return r;
-}
-
-/* What the file says of the driver's counting. FREEZE_NOT_KNOWN: an earlier release has tested. */
-static enum freeze_known counts_known(struct gpu *g)
-{
-        char key[COUNTS_KEY_MAX], why[FREEZE_WHY_MAX];
-        const enum freeze_known known = freeze_known(counts_key(key), g->uuid, why);
-
-        freeze.counts[g->index] = known == FREEZE_WORKS;
-        return known;
 }
 
 /* Uses the kept result for this GPU, or runs the test. False: no result now. */
@@ -272,8 +250,9 @@ static bool test_gpu(struct gpu *g) UNLOCKS(core_lock)
 
         switch (freeze_known(rm_driver(), g->uuid, known)) {
         case FREEZE_WORKS:
-                if (counts_known(g) == FREEZE_NOT_KNOWN)
-                        r = test_now(g, &why);
+                freeze.counts[g->index] = true;
+                break;
+        case FREEZE_WORKS_ALONE:
                 break;
         case FREEZE_FAILS:
                 r = -EIO;
@@ -468,7 +447,7 @@ void freeze_blame(const struct gpu *g, CUresult why)
                     "about Xid that dmesg shows",
                     g->index, (int)why, rm_driver());
         turn_off("a program failed right after it had been frozen");
-        freeze_learn(rm_driver(), g->uuid, freeze.off);
+        freeze_learn(rm_driver(), g->uuid, FREEZE_FAILS, freeze.off);
 }
 
 bool freeze_call_again(CUresult r, bool *again)

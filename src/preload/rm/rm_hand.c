@@ -30,6 +30,7 @@ static struct {
         bool leaving;
         int next_page, next_line;      /* an offer that waits for the end of this hand; -1: none */
         uint64_t names[HAND_CHANNELS]; /* those of the page, also while they are withdrawn */
+        uint32_t top;                  /* names[top] and later ones are 0 */
 } hand = {.line = -1, .next_page = -1, .next_line = -1};
 
 _Static_assert(HAND_CHANNELS == CHANNELS_OBJECTS_MAX, "a name has the index of its object");
@@ -104,7 +105,7 @@ bool hand_take(int page, int line)
                 return false;
         }
         (void)madvise(p, sizeof(struct hand_page), MADV_DONTFORK);
-        memset(hand.names, 0, sizeof(hand.names));
+        memset(hand.names, 0, hand.top * sizeof(hand.names[0]));
         hand.page = p;
         hand.line = line;
         return true;
@@ -188,6 +189,7 @@ void hand_mirror(const struct channels *t)
                 }
                 atomic_store(&n->name, name);
         }
+        hand.top = t->top;
         atomic_store(&hand.page->top, t->top);
         if (changed)
                 ring();
