@@ -10,7 +10,6 @@
 #define PIECE_NS ((int64_t)(10 * NSEC_PER_MSEC))
 /* A change of sides costs a millisecond, so none runs for less than this. */
 #define LEAST_NS ((int64_t)(2 * NSEC_PER_MSEC))
-/* A program that has worked for so long without a gap minds no long slices of others. */
 /* A program is without gaps if it idles for less than a twentieth of its time. So many
  * nanoseconds of work make one of a gap forgotten. */
 #define GAPS_FORGOTTEN 20
@@ -593,11 +592,9 @@ void preempt_decide(struct sched *s, unsigned gpu)
         } else {
                 choose(s, gpu);
         }
-        /* One is taken off before another one runs. */
-        for (unsigned on = 0; on < 2 && g->preemptible; on++)
+        if (g->preemptible)
                 FOR_EACH_CLIENT_ON (s, gpu, c)
-                        if (is_off(s, g, c) != on)
-                                set(s, c, !on);
+                        set(s, c, is_off(s, g, c));
 }
 
 bool preempt_prompt(const struct sched *s, const struct client *c)
