@@ -348,17 +348,15 @@ struct gpu {
 
         /* fair.c */
         /* preempt.c */
-        bool serial;            /* one side runs at a time */
-        bool alone;             /* no other side competes with the one that runs */
-        bool lower_off;         /* sides of lower priorities are preempted for a higher one */
-        bool long_slices;       /* programs without gaps run in long slices */
-        uint64_t guest_ns;      /* when the last short request beside them began */
-        uint64_t guest_end_ns;  /* until when it has the GPU for itself; 0: it has not */
-        uint64_t preempt_ns;    /* up to when the GPU's time is charged to sides */
-        uint64_t window;        /* number of the current window */
-        uint64_t window_ns;     /* when it began */
-        uint64_t piece_end_ns;  /* until then a lower priority runs; 0: none does so */
-        int64_t piece_saved_ns; /* time that the lower priorities have saved */
+        bool serial;               /* one side runs at a time */
+        bool alone;                /* no other side competes with the one that runs */
+        bool lower_off;            /* sides of lower priorities are preempted for a higher one */
+        uint64_t preempt_ns;       /* up to when the GPU's time is charged to sides */
+        uint64_t window;           /* number of the current window */
+        uint64_t window_ns;        /* when it began */
+        uint64_t window_length_ns; /* of the time that the sides divide now */
+        uint64_t piece_end_ns;     /* until then a lower priority runs; 0: none does so */
+        int64_t piece_saved_ns;    /* time that the lower priorities have saved */
 
         bool promoted;          /* a holder that pays has its turn from the floor */
         bool drains;            /* a client drains, or is overdue with its eviction */

@@ -52,7 +52,7 @@ enum planted {
         PLANTED_OVERDUE_RUNS, /* an overdue client goes on beside those that it keeps waiting */
         PLANTED_EXCLUSIVE_RUNS_ALL, /* mode exclusive with several leases runs all of them */
         PLANTED_PREEMPTED_PAYS,     /* time in which a client is preempted uses up its maximum */
-        PLANTED_GUESTS_WAIT,        /* short requests wait for the long slices of others */
+        PLANTED_NO_TURNS,           /* programs without gaps run beside each other for ever */
         PLANTED_END
 };
 

@@ -1,9 +1,9 @@
 /* preempt.c: owns which clients with leases the GPU runs now. A client whose channels the daemon
  * takes off the GPU keeps its lease and its memory. Must never give or take a lease or a byte.
  *
- * The sides of slices.c compete for the GPU's time. Sides with equal parts of it, and without
- * a minimum, run beside each other, and the GPU slices it. Otherwise the GPU is serial: one side
- * runs at a time, and each has its part of every window. Why: docs/scheduling.md, "Which side runs". */
+ * The sides of slices.c compete for the GPU's time. Sides that have gaps, equal parts of it and no
+ * minimum run beside each other, and the GPU slices it. Otherwise the GPU is serial: one side runs
+ * at a time, and each has its part of every window. Why: docs/scheduling.md, "Which side runs". */
 #include "sched/internal.h"
 
 /* A lower priority has saved time for a higher one's pause when it can run for so long. */
@@ -13,9 +13,7 @@
 /* A program is without gaps if it idles for less than a twentieth of its time. So many
  * nanoseconds of work make one of a gap forgotten. */
 #define GAPS_FORGOTTEN 20
-/* Time between two short requests that have the GPU for themselves. */
-#define GUEST_NS (20 * NSEC_PER_MSEC)
-#define HOUR_NS  (3600 * NSEC_PER_SEC)
+#define HOUR_NS        (3600 * NSEC_PER_SEC)
 
 /* True if the daemon can preempt c on its GPU without stopping its work on another one. */
 static bool can_lose_time(const struct client *c)
@@ -228,11 +226,11 @@ static double rest(const struct side *side)
 
 /* Brings the parts up to date: others begin to work and idle within a window. A side keeps the same
  * fraction of its part. */
-static void set_budget(const struct sched *s, struct side *side)
+static void set_budget(const struct gpu *g, struct side *side)
 {
         const double part = PLANTED(PARTS_ALIKE) ? 0.5 : side->part, left = rest(side);
 
-        side->budget_ns = MAX((int64_t)(part * (double)s->config.window_ns), INT64_C(1));
+        side->budget_ns = MAX((int64_t)(part * (double)g->window_length_ns), INT64_C(1));
         if (left > 0)
                 side->left_ns = (int64_t)(left * (double)most(side));
 }
@@ -318,13 +316,13 @@ static struct side *by_windows(struct sched *s, struct gpu *g)
         FOR_EACH_SIDE_OF (g, side) {
                 if (!side->competes)
                         continue;
-                set_budget(s, side);
+                set_budget(g, side);
                 if (side->window != g->window)
                         give_part(g, side);
                 if (side->runs)
                         now = side;
         }
-        if (one_begins(s, g) && s->now_ns - g->window_ns >= s->config.window_ns)
+        if (one_begins(s, g) && s->now_ns - g->window_ns >= g->window_length_ns)
                 begin_window(s, g);
         if (now && has_rest(now)) {
                 other = interrupts(s, g, now);
@@ -415,7 +413,6 @@ static void run_one(struct sched *s, struct gpu *g, bool lower)
 
         g->serial = true;
         g->lower_off = lower;
-        g->guest_end_ns = 0;
         if (!piece)
                 g->piece_end_ns = 0;
         if (lower)
@@ -425,11 +422,13 @@ static void run_one(struct sched *s, struct gpu *g, bool lower)
         run_alone(g, piece ? piece : run);
 }
 
-/* ---- short requests beside long slices ---- */
+/* ---- programs without gaps ---- */
 
-/* Finds the sides that have worked for a while almost without gaps. They run in long slices if
- * there are two of them, and all that work are single programs that can be preempted. */
-static bool find_gapless(struct sched *s, struct gpu *g)
+/* True if the sides take turns although their parts are equal: two of them or more have worked for
+ * a while almost without gaps, and all that work are single programs that can be preempted. A turn
+ * costs them less than slices do. In slices, a program that waits for each of its kernels would run
+ * one kernel in each round. */
+static bool take_turns(struct sched *s, struct gpu *g)
 {
         unsigned n = 0;
         bool all = g->side_most == 1;
@@ -443,49 +442,7 @@ static bool find_gapless(struct sched *s, struct gpu *g)
         FOR_EACH_SIDE_OF (g, side)
                 if (all && side->competes && !side->gapless)
                         wake_at(s, s->now_ns + (uint64_t)side->gaps_ns * GAPS_FORGOTTEN + 1);
-        return all && n > 1;
-}
-
-/* Returns the side that has the GPU for itself because it has just begun to work beside long
- * slices. NULL: there is none. */
-static struct side *find_guest(struct sched *s, struct gpu *g, unsigned competitors)
-{
-        struct side *side;
-
-        if (g->guest_end_ns > s->now_ns)
-                FOR_EACH_SIDE_OF (g, side)
-                        if (side->runs && side->competes && !side->gapless)
-                                return side;
-        g->guest_end_ns = 0;
-        if ((g->guest_ns && s->now_ns - g->guest_ns < GUEST_NS) || PLANTED(GUESTS_WAIT))
-                return NULL;
-        FOR_EACH_SIDE_OF (g, side)
-                if (begins(s, side) && !side->gapless) {
-                        g->guest_ns = s->now_ns;
-                        g->guest_end_ns = s->now_ns + s->config.window_ns / competitors;
-                        return side;
-                }
-        return NULL;
-}
-
-static void run_slices(struct sched *s, struct gpu *g, unsigned competitors)
-{
-        struct side *guest, *side;
-        bool others = false;
-
-        g->long_slices = find_gapless(s, g);
-        guest = g->long_slices ? find_guest(s, g, competitors) : NULL;
-        if (!guest)
-                g->guest_end_ns = 0;
-        run_all(g);
-        if (guest) {
-                wake_at(s, g->guest_end_ns);
-                run_alone(g, guest);
-                return;
-        }
-        FOR_EACH_SIDE_OF (g, side)
-                others |= side->competes && !side->gapless;
-        g->long_slices &= !others;
+        return all && n > 1 && !PLANTED(NO_TURNS);
 }
 
 /* ---- the decision ---- */
@@ -498,26 +455,24 @@ static bool is_exclusive(const struct sched *s)
 static void choose(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        bool lower;
+        bool lower, exact, turns;
         unsigned n;
 
         survey_sides(s, gpu);
         n = find_competitors(s, gpu, &lower);
+        exact = needs_windows(g);
+        turns = take_turns(s, g);
         g->alone = n == 1;
-        g->long_slices = false;
-        if (lower || (n > 1 && (is_exclusive(s) || needs_windows(g)))) {
+        /* Each change costs the same, so more sides have longer windows, where nobody asked for a
+         * part of each. */
+        g->window_length_ns = s->config.window_ns * (exact || n < 2 ? 2 : n) / 2;
+        if (lower || (n > 1 && (is_exclusive(s) || exact || turns))) {
                 run_one(s, g, lower);
                 return;
         }
         if (g->alone)
                 (void)by_windows(s, g);
-        if (n > 1) {
-                run_slices(s, g, n);
-                return;
-        }
         run_all(g);
-        g->guest_end_ns = 0;
-        g->long_slices = find_gapless(s, g); /* one of two may be in a short gap */
 }
 
 /* True if a client works on a GPU of c that is not overdue itself. */
@@ -574,7 +529,7 @@ void preempt_end(struct sched *s, unsigned gpu)
         struct gpu *g = &s->gpu[gpu];
         struct client *c;
 
-        g->serial = g->lower_off = g->alone = g->long_slices = false;
+        g->serial = g->lower_off = g->alone = false;
         g->n_sides = g->side_most = 0;
         g->piece_end_ns = 0;
         FOR_EACH_CLIENT_ON (s, gpu, c)
@@ -587,7 +542,7 @@ void preempt_decide(struct sched *s, unsigned gpu)
         struct client *c;
 
         if (!g->preemptible || s->config.mode == SCHED_MODE_OFF) {
-                g->alone = g->long_slices = false;
+                g->alone = false;
                 run_all(g);
         } else {
                 choose(s, gpu);
@@ -618,8 +573,10 @@ void preempt_use(struct sched *s, unsigned gpu)
                         MIN(2 * PIECE_NS,
                             g->piece_saved_ns + ns * (int64_t)s->config.floor_permille / 1000);
         FOR_EACH_SIDE_OF (g, side) {
-                side->gaps_ns = side->works ? MAX(side->gaps_ns - ns / GAPS_FORGOTTEN, INT64_C(0))
-                                            : MIN(side->gaps_ns + ns, PREEMPT_GAPS_NS);
+                if (!side->works)
+                        side->gaps_ns = MIN(side->gaps_ns + ns, PREEMPT_GAPS_NS);
+                else if (!side->off)
+                        side->gaps_ns = MAX(side->gaps_ns - ns / GAPS_FORGOTTEN, INT64_C(0));
                 if (!side->runs || !ns)
                         continue;
                 side->ran_ns = s->now_ns;
@@ -628,6 +585,6 @@ void preempt_use(struct sched *s, unsigned gpu)
                 else if (g->alone) /* time that nobody else wants overdraws nothing */
                         side->left_ns = MAX(side->left_ns - ns, MIN(side->left_ns, INT64_C(0)));
                 else
-                        side->left_ns = MAX(side->left_ns - ns, -(int64_t)s->config.window_ns);
+                        side->left_ns = MAX(side->left_ns - ns, -(int64_t)g->window_length_ns);
         }
 }

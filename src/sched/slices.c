@@ -15,9 +15,6 @@
 /* Another side's kernel waits no longer than this for one program. */
 #define SLICE_MOST_NS  (16 * NSEC_PER_MSEC)
 #define SLICE_LEAST_NS NSEC_PER_MSEC
-/* Of programs that work without gaps beside each other: two then have 0.99 of what one has alone,
- * and 0.93 with the driver's slices. Short requests of others preempt them (preempt.c). */
-#define SLICE_GAPLESS_NS (20 * NSEC_PER_MSEC)
 
 struct side *slices_side(struct gpu *g, const struct holder *h)
 {
@@ -111,8 +108,6 @@ static uint64_t slice_on(const struct gpu *g, const struct side *side)
 
         if (!g->side_most)
                 return 0;
-        if (g->preemptible && g->long_slices && side->gapless)
-                return SLICE_GAPLESS_NS;
         if (!g->divided)
                 return side->clients > 1 ? SLICE_LONG_NS : 0;
         if (g->side_most == 1)

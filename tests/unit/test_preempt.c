@@ -332,94 +332,101 @@ static void an_overdue_client_leaves_the_time_to_others(void **state)
         assert_false(t->preempted);
 }
 
-/* ---- slices ---- */
+/* ---- programs without gaps ---- */
 
-#define LONG_NS (20 * MS)
-
-static void programs_without_gaps_get_long_slices(void **state)
+static void programs_without_gaps_take_turns(void **state)
 {
         BENCH;
         struct tenant *t = runs(b, 0), *u = runs(b, 0);
 
-        pass(b, 900 * MS);
-        assert_int_equal(t->slice_ns, 0);
-        pass(b, 101 * MS);
-        assert_int_equal(t->slice_ns, LONG_NS);
-        assert_int_equal(u->slice_ns, LONG_NS);
-        for (unsigned i = 0; i < 20; i++) { /* a gap of 2 ms after each 60 ms of work */
+        pass(b, 999 * MS);
+        assert_false(is_serial(b));
+        pass(b, 2 * MS);
+        assert_true(is_serial(b));
+        assert_in_range(ran(b, t, 10 * NSEC_PER_SEC), 4950 * MS, 5050 * MS);
+        for (unsigned i = 0; i < 20; i++) { /* a gap of 1 ms after each 60 ms */
                 idle(b, u, true);
-                pass(b, 2 * MS);
-                assert_int_equal(t->slice_ns, LONG_NS);
+                pass(b, MS);
+                assert_false(t->preempted);
                 idle(b, u, false);
                 pass(b, 60 * MS);
+                assert_true(is_serial(b));
         }
-        for (unsigned i = 0; i < 6; i++) { /* and a gap of 10 ms */
+        for (unsigned i = 0; i < 6; i++) { /* and of 10 ms */
                 idle(b, u, true);
                 pass(b, 10 * MS);
                 idle(b, u, false);
                 pass(b, 10 * MS);
         }
-        assert_int_equal(t->slice_ns, 0);
-        assert_int_equal(u->slice_ns, 0);
-        assert_false(t->preempted || u->preempted);
+        assert_false(is_serial(b) || t->preempted || u->preempted);
 }
 
-static void a_short_request_has_the_gpu_for_itself(void **state)
+/* Each change of sides costs the same. */
+static void turns_of_many_programs_are_as_long_as_those_of_two(void **state)
+{
+        BENCH;
+        struct tenant *t = runs(b, 0);
+        unsigned changes = 0;
+
+        for (unsigned i = 0; i < 7; i++)
+                (void)runs(b, 0);
+        pass(b, 2 * NSEC_PER_SEC);
+        for (unsigned i = 0; i < 4000; i++) {
+                const bool was = t->preempted;
+
+                pass(b, MS);
+                changes += was && !t->preempted;
+        }
+        assert_in_range(changes, 9, 11); /* 8 turns of 50 ms in a window */
+}
+
+static void a_request_begins_at_once(void **state)
 {
         BENCH;
         struct tenant *t = runs(b, 0), *u = runs(b, 0), *guest = runs(b, 0);
 
         idle(b, guest, true);
         pass(b, 2 * NSEC_PER_SEC);
-        for (unsigned i = 0; i < 10; i++) {
-                assert_int_equal(t->slice_ns, LONG_NS);
+        for (unsigned i = 0; i < 50; i++) {
                 idle(b, guest, false);
                 assert_true(t->preempted && u->preempted && !guest->preempted);
                 pass(b, 5 * MS);
-                assert_int_equal(t->slice_ns, LONG_NS); /* it comes back in a moment */
                 idle(b, guest, true);
-                assert_false(t->preempted || u->preempted);
-                pass(b, 15 * MS);
+                assert_true(t->preempted != u->preempted);
+                pass(b, 20 * MS);
         }
 }
 
-static void a_longer_request_runs_beside_the_others(void **state)
+static void a_long_request_has_its_part_of_the_windows(void **state)
 {
         BENCH;
-        struct tenant *t = runs(b, 0), *u = runs(b, 0), *guest = runs(b, 0);
+        struct tenant *guest;
 
-        idle(b, guest, true);
-        pass(b, 2 * NSEC_PER_SEC);
-        idle(b, guest, false);
-        pass(b, 33 * MS);
-        assert_true(t->preempted && u->preempted);
-        pass(b, MS);
-        assert_false(t->preempted || u->preempted || guest->preempted);
-        assert_int_equal(t->slice_ns, 0);
-        pass(b, NSEC_PER_SEC);
-        assert_int_equal(t->slice_ns, LONG_NS);
-        assert_int_equal(guest->slice_ns, LONG_NS);
-}
-
-static void requests_in_a_row_run_beside_the_others(void **state)
-{
-        BENCH;
-        struct tenant *t = runs(b, 0), *guest;
-
+        (void)runs(b, 0);
         (void)runs(b, 0);
         guest = runs(b, 0);
         idle(b, guest, true);
         pass(b, 2 * NSEC_PER_SEC);
         idle(b, guest, false);
-        pass(b, 5 * MS);
-        idle(b, guest, true);
-        pass(b, 5 * MS);
-        idle(b, guest, false);
-        assert_false(t->preempted);
-        assert_int_equal(t->slice_ns, 0);
+        assert_false(guest->preempted);
+        assert_in_range(ran(b, guest, 3 * NSEC_PER_SEC), 950 * MS, 1060 * MS);
 }
 
-static void beside_one_that_cannot_be_preempted_slices_stay(void **state)
+static void programs_with_gaps_run_beside_each_other(void **state)
+{
+        BENCH;
+        struct tenant *t = runs(b, 0), *u = runs(b, 0);
+
+        for (unsigned i = 0; i < 100; i++) {
+                idle(b, i % 2 ? t : u, true);
+                pass(b, 23 * MS);
+                idle(b, i % 2 ? t : u, false);
+                pass(b, 42 * MS);
+                assert_false(is_serial(b) || t->preempted || u->preempted);
+        }
+}
+
+static void beside_one_that_cannot_be_preempted_nobody_takes_turns(void **state)
 {
         BENCH;
         struct tenant *t = runs(b, 0), *other;
@@ -428,9 +435,11 @@ static void beside_one_that_cannot_be_preempted_slices_stay(void **state)
         other = runs(b, 0);
         set_preemptible(b, other, false);
         pass(b, 2 * NSEC_PER_SEC);
-        assert_int_equal(t->slice_ns, 0);
+        assert_false(is_serial(b));
         idle(b, other, true);
-        assert_int_equal(t->slice_ns, LONG_NS);
+        assert_true(is_serial(b));
+        idle(b, other, false);
+        assert_false(is_serial(b) || t->preempted);
 }
 
 /* ---- who is never preempted ---- */
@@ -519,11 +528,12 @@ int main(void)
                 cmocka_unit_test(time_not_used_of_a_maximum_is_lost),
                 cmocka_unit_test(a_maximum_of_a_user_counts_for_all_his_clients),
                 cmocka_unit_test(an_overdue_client_leaves_the_time_to_others),
-                cmocka_unit_test(programs_without_gaps_get_long_slices),
-                cmocka_unit_test(a_short_request_has_the_gpu_for_itself),
-                cmocka_unit_test(a_longer_request_runs_beside_the_others),
-                cmocka_unit_test(requests_in_a_row_run_beside_the_others),
-                cmocka_unit_test(beside_one_that_cannot_be_preempted_slices_stay),
+                cmocka_unit_test(programs_without_gaps_take_turns),
+                cmocka_unit_test(turns_of_many_programs_are_as_long_as_those_of_two),
+                cmocka_unit_test(a_request_begins_at_once),
+                cmocka_unit_test(a_long_request_has_its_part_of_the_windows),
+                cmocka_unit_test(programs_with_gaps_run_beside_each_other),
+                cmocka_unit_test(beside_one_that_cannot_be_preempted_nobody_takes_turns),
                 cmocka_unit_test(a_preempted_client_runs_when_it_is_to_give_way),
                 cmocka_unit_test(a_client_that_idles_runs_again),
                 cmocka_unit_test(a_client_that_cannot_be_preempted_runs),
