@@ -3,7 +3,8 @@
  *
  * The sides of slices.c compete for the GPU's time. Sides that have gaps, equal parts of it and no
  * minimum run beside each other, and the GPU slices it. Otherwise the GPU is serial: one side runs
- * at a time, and each has its part of every window. Why: docs/scheduling.md, "Which side runs". */
+ * at a time, and each has its part of every window. Why: docs/decisions.md, "Programs without gaps
+ * take turns". */
 #include "sched/internal.h"
 
 /* A lower priority has saved time for a higher one's pause when it can run for so long. */

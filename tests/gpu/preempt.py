@@ -25,26 +25,26 @@ CARD_PERCENT = (1, 25, 50)
 IN_PLACE_PERCENT = (0, 50, 100)
 OFF = {"SUBLET_FREEZE": "off"}
 WAYS = (("hand", {}), ("slices", OFF))
-REQUESTS, REQUEST_MS = 100, 5
+REQUESTS, REQUEST_MS = 60, 5
 REQUESTS_LONG, REQUESTS_BESIDE, BETWEEN_MS = 1000, 300, 25
 EXCLUSIVE_REQUESTS, EXCLUSIVE_BETWEEN_MS = 200, 100
-SHARES, SHARES_S = ((5, 95), (20, 80), (50, 50), (95, 5)), 32
-MAXIMUM, MAXIMUM_S = 20, 158
+SHARES, SHARES_S = ((5, 95), (20, 80), (50, 50)), 18
+MAXIMUM, MAXIMUM_S = 20, 50
 GRACE_S, STOPPED_S = 2, 7
 TIMING_S = 4
 BEHIND_GIB, BEHIND_CAPACITY_GIB, BEHIND_S = 20, 46, 40
 COST_PAIRS, COST_S = 24, 1
-ONE_EACH = ("--blocks", 132)  # one on each multiprocessor of an H200: of more, those that are left go on faster in the end
+# Blocks of one kernel end at different times, and then those that are left go on faster. One block has no such end, and its
+# context has the whole GPU's time all the same.
+ONE_BLOCK = ("--blocks", 1)
 
 
 class Program:
     """A program of preempt.cu that is ready, and that the hand knows."""
 
     def __init__(self, part, name, *args, shared=True, **env):
-        if not hasattr(part, "preempt"):
-            part.preempt = suite.build_cuda(part, "preempt")
         self.part = part
-        self.p = part.start([part.preempt, *map(str, args)], name, shared, **env)
+        self.p = part.start([suite.build_cuda(part, "preempt"), *map(str, args)], name, shared, **env)
         self.ready = self.p.expect("ready", part.deadline)
         if shared and env.get("SUBLET_FREEZE") != "off":
             parts.wait_until(part, lambda: self.client().get("preempted"), f"hand that knows {name}")
@@ -127,7 +127,7 @@ def first_kernels(part, result):
     maps = Program(part, "maps", "--maps", 1, "--gap-ms", 20)
     maps.go(REQUESTS_BESIDE * (BETWEEN_MS + 8) / 1000 + 5)
     end = os.path.join(part.root, "end-begins")
-    begins = subprocess.Popen(["/bin/sh", "-c", f"while [ ! -e {end} ]; do echo go 0 0.1 | {part.preempt} --ms 1 >/dev/null; done"],
+    begins = subprocess.Popen(["/bin/sh", "-c", f"while [ ! -e {end} ]; do echo go 0 0.1 | {suite.build_cuda(part, 'preempt')} --ms 1 >/dev/null; done"],
                               env={**os.environ, "LD_PRELOAD": os.path.join(part.build, "libsublet.so"), "SUBLET_DIR": part.dir})
     result["beside_others"] = requests_beside(part, load, REQUESTS_BESIDE, {}, priority=2)
     suite.touch(end)
@@ -151,7 +151,7 @@ def exclusive(part, result):
 # ---- parts of the time ----
 
 def two_shares(part, asked, kernels_ms, seconds):
-    pair = [Program(part, name, "--ms", ms, *ONE_EACH, SUBLET_SHARE=f"{percent / 100}:1")
+    pair = [Program(part, name, "--ms", ms, *ONE_BLOCK, SUBLET_SHARE=f"{percent / 100}:1")
             for name, ms, percent in zip("ab", kernels_ms, asked)]
     base = pair[0].base()
     for p in pair:
@@ -178,7 +178,7 @@ def time_shares(part, result):
 def maximum(part, result):
     """Two programs with maxima, in each of the hand's windows."""
     part.daemon()
-    both = [Program(part, name, "--ms", ms, *ONE_EACH, SUBLET_SHARE=f"0:{MAXIMUM / 100}") for name, ms in (("a", 10), ("b", 3000))]
+    both = [Program(part, name, "--ms", ms, *ONE_BLOCK, SUBLET_SHARE=f"0:{MAXIMUM / 100}") for name, ms in (("a", 10), ("b", 3000))]
     seconds = min(MAXIMUM_S, part.left() - 15)
     for p in both:  # the daemon's windows begin at multiples of their length by the monotonic clock
         begin = (time.monotonic_ns() // 10**8 + 5) * 10**8
@@ -196,8 +196,8 @@ def timing(part, result):
     """A program that times kernels of 0.1 ms by events, as autotuners do, beside one that is always busy."""
     part.daemon()
     for way, env in WAYS:
-        busy = Program(part, "busy", "--ms", 5, *ONE_EACH, **env)
-        times = Program(part, "times", "--ms", 0.1, *ONE_EACH, "--requests", 100000, "--events", 1, **env)
+        busy = Program(part, "busy", "--ms", 5, *ONE_BLOCK, **env)
+        times = Program(part, "times", "--ms", 0.1, *ONE_BLOCK, "--requests", 100000, "--events", 1, **env)
         busy.go(TIMING_S + 4), times.go(TIMING_S + 3)
         took = times.done()["took_ms"]
         busy.done()
@@ -213,29 +213,30 @@ def timing(part, result):
 
 def stopped(part, result):
     """A program that is stopped inside a kernel of 20 s, and must give way: when others have the GPU."""
-    part.daemon(capacity="20GiB", grace=f"{GRACE_S}s")
-    a, b = (Program(part, name, "--ms", ms, "--gib", gib, *ONE_EACH) for name, ms, gib in (("stands", 20000, 11), ("goes-on", 5, 1)))
+    part.daemon(capacity="20GiB", grace=f"{GRACE_S}s", patience="100ms")
+    a, b = (Program(part, name, "--ms", ms, "--gib", gib, *ONE_BLOCK) for name, ms, gib in (("stands", 20000, 11), ("goes-on", 5, 1)))
     base = b.base()
     a.go(STOPPED_S, base), b.go(STOPPED_S, base)
     time.sleep(1)
     os.kill(a.p.pid, signal.SIGSTOP)
-    c = part.start([part.preempt, "--ms", "5", "--gib", "11"], "wants", True)
-    draining = off = 0
-    while time.monotonic_ns() - base - (b.ready["host_ns"] - b.ready["gpu_ns"]) < (STOPPED_S - 1) * 1e9 and not off:
+    c = part.start([suite.build_cuda(part, "preempt"), "--ms", "5", "--gib", "11"], "wants", True)
+    before, asked, off = a.client(), 0, 0
+    while not off and b.base() - base < (STOPPED_S - 1) * 1e9:
         now = a.client()
-        draining = draining or (b.base() if now["state"] == "draining" else 0)
+        if now["state"] == "draining" or now["limit"] < before["limit"]:
+            asked = asked or b.base()
         off = b.base() if (now.get("preempted") or {}).get("for_s") else 0
         time.sleep(0.001)
     time.sleep(1)
     os.kill(a.p.pid, signal.SIGCONT)
     a.done(), b.done()
     c.kill()
-    if not draining or not off:
+    if not asked or not off:
         raise Failure("the stopped program was not asked to give way, or not taken off the GPU")
-    due_ms = (draining - base) / 1e6 + GRACE_S * 1000
+    due_ms = (asked - base) / 1e6 + GRACE_S * 1000
     result["grace_end_ms"], result["off_ms"] = round(due_ms, 1), round((off - base) / 1e6, 1)
     result["before_percent"] = round(b.progress(due_ms - 500, due_ms - 50) / 4.5, 1)
-    result["after_percent"] = [round(w, 1) for w in b.windows(due_ms // 10 * 10, due_ms // 10 * 10 + 200, 10, 10)]
+    result["after_percent"] = [round(w, 1) for w in b.windows(due_ms + 10, due_ms + 150, 10, 10)]
 
 
 def behind(part, result):
@@ -275,7 +276,7 @@ def behind(part, result):
 def cost(part, result):
     """A program that is alone on the GPU, under sublet with its hand and without sublet, alternating."""
     part.daemon()
-    pair = {shared: Program(part, f"alone-{shared}", "--ms", 1, "--depth", 4, *ONE_EACH, shared=shared) for shared in (False, True)}
+    pair = {shared: Program(part, f"alone-{shared}", "--ms", 1, "--depth", 4, *ONE_BLOCK, shared=shared) for shared in (False, True)}
     rates = {False: [], True: []}
     for n in range(COST_PAIRS):
         for shared in (False, True) if n % 2 else (True, False):
@@ -336,7 +337,7 @@ def figures(found):
     if "off_ms" in r:
         out.append((f"a program stopped by `SIGSTOP` in a kernel, grace {GRACE_S} s: off the GPU after the grace's end",
                     f"{r['off_ms'] - r['grace_end_ms']:.1f} ms; the others' part is {r['before_percent']} % before, and"
-                    f" {r['after_percent'][1]} % from 10 ms on", "10 ms", r["off_ms"] - r["grace_end_ms"] <= 10))
+                    f" {min(r['after_percent'])} % at least from 10 ms on", "10 ms", r["off_ms"] - r["grace_end_ms"] <= 10))
     for mode in ("auto", "exclusive"):
         r = found.get("preempt-behind", {}).get(mode)
         if r:
@@ -416,4 +417,5 @@ def page(results):
                   " where it was.", ""]
     return [*lines, *pages.unfinished(found),
             f"`./dev gpu --only {','.join(PARTS)}` runs these parts (`tests/gpu/preempt.py`). The kernels compute in registers, and count"
-            " their steps by the GPU's clock. Parts of the time are the steps done, against those of the same program alone.", ""]
+            " their steps by the GPU's clock. Parts of the time are the steps done, against those of the same program alone. A kernel of"
+            " which all threads read the host's memory is an exception: it takes 9 to 45 ms to preempt it, also for the driver.", ""]

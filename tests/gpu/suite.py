@@ -1,5 +1,6 @@
 """Base of the GPU suite's parts: processes that always end, a daemon for each part, statistics, the machine."""
 
+import atexit
 import contextlib
 import ctypes
 import json
@@ -376,13 +377,21 @@ def nvcc():
     return found
 
 
+BUILT = {}  # paths of programs, by name
+
+
 def build_cuda(part, name):
-    """Builds NAME.cu of this folder with the static runtime. Returns the program's path."""
-    path = os.path.join(part.root, name)
+    """Builds NAME.cu of this folder with the static runtime, once. Returns the program's path."""
+    if name in BUILT:
+        return BUILT[name]
+    folder = tempfile.mkdtemp(prefix="slg-", dir="/tmp")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, name)
     done = subprocess.run([nvcc(), "-O2", "-std=c++17", "-arch=native", "-cudart", "static", os.path.join(HERE, name + ".cu"), "-o", path],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=max(part.left(), 1), check=False)
     if done.returncode != 0:
         raise Failure(f"{name}.cu does not build: " + done.stdout[-500:])
+    BUILT[name] = path
     return path
 
 
