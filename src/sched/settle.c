@@ -700,8 +700,8 @@ static void pass(struct sched *s)
 
                 if (g->commit_max > sub_sat(gpu_usable(g), g->unevictable))
                         settle_trim_commits(s, gpu, sub_sat(gpu_usable(g), g->unevictable));
-                policy_reclaim(s, gpu);
                 policy_reclaim_lease(s, gpu);
+                policy_reclaim(s, gpu);
         }
         set_contested(s);
         finish(s);

@@ -206,8 +206,10 @@ static bool is_behind(struct sched *s, struct victim *r, const struct demand *d)
  * from which on the card has credit for the hand-off. */
 static void judge_head(struct sched *s, struct demand *d)
 {
+        const struct gpu *g = &s->gpu[d->gpu];
+
         d->interrupts = false;
-        if (!d->lease_only && s->gpu[d->gpu].head_unevictable)
+        if (!d->lease_only && (g->head_unevictable || g->lease_head))
                 return;
         if (!d->head || (!habits_burst(s, d->head) && !PLANTED(UNKNOWN_INTERRUPTS)))
                 return;
@@ -216,8 +218,7 @@ static void judge_head(struct sched *s, struct demand *d)
                 return;
         }
         d->interrupts = true;
-        d->credit_ns = s->now_ns + fair_credit_wait(s, &s->gpu[d->gpu],
-                                                    gpu_move_ns(&s->gpu[d->gpu], d->missing));
+        d->credit_ns = s->now_ns + fair_credit_wait(s, g, gpu_move_ns(g, d->missing));
 }
 
 /* True if the head interrupts v's turn: its deadline is earlier. */
@@ -498,12 +499,13 @@ static uint64_t draining(const struct sched *s, unsigned gpu)
         return sum;
 }
 
-/* A hand-off that interrupts a turn costs credit. */
+/* A hand-off that interrupts a turn costs credit. On an exclusive card the next turn is for
+ * lease_head. A hand-off for a head behind it would let that head overtake it, again and again. */
 static void handoff_begins(struct sched *s, const struct demand *d, enum victim_class class)
 {
         struct gpu *g = &s->gpu[d->gpu];
 
-        if (!d->head || g->handoff_since_ns)
+        if (!d->head || g->handoff_since_ns || (g->lease_head && g->lease_head != d->head))
                 return;
         g->handoff_since_ns = MAX(s->now_ns, UINT64_C(1));
         g->for_whom = d->head;

@@ -1346,6 +1346,28 @@ static void exclusive_mode_gives_one_lease_at_a_time_and_moves_nothing(void **st
         assert_int_not_equal(u->lease, 0);
 }
 
+static void in_exclusive_mode_a_program_that_lacks_memory_overtakes_no_resident_one(void **state)
+{
+        struct bench *b __attribute__((cleanup(done))) = bench_new(exclusive);
+        struct tenant *a = runner(b, 0, 450 * MIB), *resident, *lacks;
+
+        resident = waiter(b, 0, 300 * MIB);
+        lacks = waiter(b, 0, 450 * MIB);
+        assert_int_equal(resident->backed[0], 300 * MIB);
+        assert_true(lacks->limit[0] < 450 * MIB);
+        await_revoke(b, a);
+        drained(b, a);
+        want_run(b, a, 450 * MIB);
+        assert_int_not_equal(resident->lease, 0);
+        evict_to(b, a, a->limit[0]); /* memory moves meanwhile */
+        restore(b, lacks);
+        assert_int_equal(lacks->backed[0], 450 * MIB);
+        assert_int_equal(lacks->lease, 0);
+        await_revoke(b, resident);
+        drained(b, resident);
+        assert_int_not_equal(lacks->lease, 0);
+}
+
 static void a_change_to_exclusive_mode_leaves_one_lease(void **state)
 {
         BENCH;
@@ -1571,6 +1593,8 @@ int main(void)
                 cmocka_unit_test(one_slow_hand_off_changes_no_turn),
                 cmocka_unit_test(a_lease_covers_all_gpus_of_a_process),
                 cmocka_unit_test(exclusive_mode_gives_one_lease_at_a_time_and_moves_nothing),
+                cmocka_unit_test(
+                        in_exclusive_mode_a_program_that_lacks_memory_overtakes_no_resident_one),
                 cmocka_unit_test(a_change_to_exclusive_mode_leaves_one_lease),
                 cmocka_unit_test(mode_off_is_refused_while_memory_is_evicted),
                 cmocka_unit_test(mode_off_behaves_like_the_plain_driver),
