@@ -12,7 +12,9 @@
  *   gone         destroys all contexts
  *   fork         forks a child that ends at once
  *   become COMMAND  calls exec, without an answer
- *   exit         calls exit(), without an answer */
+ *   exit         calls exit(), without an answer
+ *
+ * --how handles: prints a line at SIGINT, and goes on. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -432,6 +434,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < n; i++)
                 set_up(&gpus[i], (CUdevice)i, i * (options.bytes / n / options.block));
         prepare_calls();
+        program_handle_interrupts();
         program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());
         while (fgets(line, sizeof(line), stdin)) {
                 line[strcspn(line, "\n")] = '\0';

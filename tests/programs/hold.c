@@ -11,7 +11,6 @@
  *
  * --how handles: prints a line at SIGINT, and goes on. */
 #include <dlfcn.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,13 +42,6 @@ static void become(const char *command)
         program_fail(PROGRAM_EXIT_SETUP, "cannot execute %s", command);
 }
 
-static void handle(int number)
-{
-        static const char text[] = "{\"event\":\"handled\"}\n";
-
-        (void)!write(STDOUT_FILENO, text, sizeof(text) - 1);
-}
-
 int main(int argc, char **argv)
 {
         struct blocks b;
@@ -57,8 +49,7 @@ int main(int argc, char **argv)
         char line[512];
 
         program_begin(argc, argv, &(struct options){.bytes = 48 * MIB, .block = 4 * MIB}, false);
-        if (options.how && !strcmp(options.how, "handles"))
-                (void)sigaction(SIGINT, &(const struct sigaction){.sa_handler = handle}, NULL);
+        program_handle_interrupts();
         blocks_allocate(&b, options.bytes, options.block, 0);
         blocks_fill(&b, 0);
         program_say("filled", "\"at\":%llu", (unsigned long long)program_now_ns());

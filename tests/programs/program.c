@@ -52,6 +52,21 @@ __attribute__((format(printf, 2, 0))) static void say(const char *event, const c
         (void)fflush(stdout);
 }
 
+static void handle_interrupt(int number)
+{
+        static const char text[] = "{\"event\":\"handled\"}\n";
+
+        (void)!write(STDOUT_FILENO, text, sizeof(text) - 1);
+}
+
+void program_handle_interrupts(void)
+{
+        const struct sigaction action = {.sa_handler = handle_interrupt, .sa_flags = SA_RESTART};
+
+        if (options.how && !strcmp(options.how, "handles"))
+                (void)sigaction(SIGINT, &action, NULL);
+}
+
 void program_say(const char *event, const char *format, ...)
 {
         va_list ap;

@@ -50,6 +50,8 @@ void program_calls(const char *call, const char *file, int line);
 /* Prints one JSON line: {"event":EVENT, FORMAT...}; format is the rest of the object, without
  * braces. */
 void program_say(const char *event, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* With --how handles, SIGINT prints a line from now on, and the program goes on. */
+void program_handle_interrupts(void);
 
 /* Parses the options over the given defaults, and notes the program's name. */
 void program_options(int argc, char **argv, const struct options *defaults);

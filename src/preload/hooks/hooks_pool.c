@@ -6,6 +6,7 @@
 #include "base/macros.h"
 #include "preload/state/core.h"
 #include "preload/driver/rows.h"
+#include "preload/stream/await.h"
 #include "preload/stream/gate.h"
 #include "preload/hooks/hooks.h"
 #include "preload/state/poison.h"
@@ -157,6 +158,8 @@ CUresult hook_cuStreamSynchronize(CUstream stream)
         const uint64_t frees = frees_open();
 
         (void)core_setup();
+        if (await_stream(stream))
+                return CUDA_ERROR_OPERATING_SYSTEM;
         return waited_for_stream(stream ? stream : CU_STREAM_LEGACY, frees,
                                  real.cuStreamSynchronize(stream));
 }
@@ -166,6 +169,8 @@ CUresult hook_cuStreamSynchronize_ptsz(CUstream stream)
         const uint64_t frees = frees_open();
 
         (void)core_setup();
+        if (await_stream(stream ? stream : CU_STREAM_PER_THREAD))
+                return CUDA_ERROR_OPERATING_SYSTEM;
         return waited_for_stream(stream ? stream : CU_STREAM_PER_THREAD, frees,
                                  real.cuStreamSynchronize_ptsz(stream));
 }
@@ -176,8 +181,9 @@ CUresult hook_cuCtxSynchronize(void)
         CUcontext context = NULL;
 
         (void)core_setup();
-        if (unlikely(frees))
-                (void)real.cuCtxGetCurrent(&context);
+        (void)real.cuCtxGetCurrent(&context);
+        if (await_context(context))
+                return CUDA_ERROR_OPERATING_SYSTEM;
         return waited_for_context(context, frees, real.cuCtxSynchronize());
 }
 
@@ -187,8 +193,10 @@ CUresult hook_cuCtxSynchronize_v2(CUcontext ctx)
         CUcontext context = ctx;
 
         (void)core_setup();
-        if (unlikely(frees) && !ctx)
+        if (!ctx)
                 (void)real.cuCtxGetCurrent(&context);
+        if (await_context(context))
+                return CUDA_ERROR_OPERATING_SYSTEM;
         return waited_for_context(context, frees, real.cuCtxSynchronize_v2(ctx));
 }
 
@@ -198,6 +206,8 @@ CUresult hook_cuEventSynchronize(CUevent event)
         CUresult r;
 
         (void)core_setup();
+        if (await_event(event))
+                return CUDA_ERROR_OPERATING_SYSTEM;
         r = real.cuEventSynchronize(event);
         if (unlikely(frees) && r == CUDA_SUCCESS)
                 waited(NULL, frees);

@@ -261,6 +261,16 @@ bool rm_is_frozen(void)
         return r;
 }
 
+bool rm_stands_still(void)
+{
+        bool r;
+
+        lock_acquire(&ledger_lock);
+        r = frozen || hand_holds();
+        lock_release(&ledger_lock);
+        return r;
+}
+
 /* ---- slices ---- */
 
 static uint32_t slice_of(const struct channels_object *group, uint32_t command, uint64_t *usec)

@@ -34,6 +34,8 @@ int rm_freeze(void);
  * channels may stay disabled. */
 int rm_thaw(void);
 bool rm_is_frozen(void);
+/* True while the program is frozen, or the hand has taken it off the GPU. */
+bool rm_stands_still(void);
 /* Disable the frozen channels once more, or undo that. For the self-test: RM must count. */
 void rm_freeze_more(bool more);
 

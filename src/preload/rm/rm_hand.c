@@ -132,6 +132,11 @@ bool hand_is_leaving(void)
         return hand.leaving;
 }
 
+bool hand_holds(void)
+{
+        return hand.page && atomic_load(&hand.page->holds);
+}
+
 void hand_left(void)
 {
         if (hand.page)

@@ -19,6 +19,7 @@ void hand_leave(void);
 bool hand_is_leaving(void);
 void hand_left(void);
 void hand_ready(bool ready);
+bool hand_holds(void); /* the program is off the GPU */
 
 /* Writes the names of the program's channels into the page, as the ledger has them now. */
 void hand_mirror(const struct channels *t);

@@ -97,6 +97,11 @@ static bool is_main_thread(void)
         return (pid_t)syscall(SYS_gettid) == getpid();
 }
 
+bool interrupt_may_come(void)
+{
+        return python_begin != python_end && is_main_thread();
+}
+
 /* True if the interpreter still has a signal to act on. Only the main thread can ask, with the
  * interpreter's lock; for other threads the answer is yes. Asking clears the interpreter's note, so
  * set it again. */

@@ -1,4 +1,5 @@
-/* interrupt.h: Ctrl-C, or a notebook's interrupt, while a Python program waits for its turn.
+/* interrupt.h: Ctrl-C, or a notebook's interrupt, while a Python program waits for its turn. await.h
+ * has the waits for the GPU's work.
  *
  * Python raises KeyboardInterrupt only when the main thread is back in the interpreter. A call that
  * waits for a turn keeps that thread away for seconds. So the call ends with
@@ -26,6 +27,8 @@ struct interrupt_wait {
 
 /* Call it once, when the program first calls the driver. */
 void interrupt_setup(void);
+/* True in the main thread of a Python program. */
+bool interrupt_may_come(void);
 /* Call it before a thread waits, without core_lock: from now on interrupts are noticed. */
 void interrupt_begin(struct interrupt_wait *w);
 /* True: the waiting call must end. False: *ret_timeout_ns is how long it may wait before it asks
