@@ -8,6 +8,7 @@
 #include "preload/process/nap.h"
 #include "preload/rm/rm.h"
 #include "preload/state/core.h"
+#include "preload/stream/gate.h"
 #include "preload/stream/interrupt.h"
 #include "preload/stream/quiesce.h"
 
@@ -20,11 +21,14 @@
 struct work {
         CUstream stream; /* of a stream; otherwise event is set */
         CUevent event;
+        uint64_t submissions; /* gate_submissions() when the wait began */
 };
 
+/* True if the work goes on, and is still what the call waits for. Work that another thread submits
+ * meanwhile is not. */
 static bool is_busy(const struct work *of)
 {
-        return !quiesce_capturing() && !core_passive() &&
+        return !quiesce_capturing() && !core_passive() && gate_submissions() == of->submissions &&
                (of->event ? real.cuEventQuery(of->event) : real.cuStreamQuery(of->stream)) ==
                        CUDA_ERROR_NOT_READY;
 }
@@ -49,13 +53,14 @@ static void pause_after(uint64_t waited_ns)
                 ;
 }
 
-static bool await(const struct work *of)
+static bool await(CUstream stream, CUevent event)
 {
+        const struct work work = {stream, event, gate_submissions()};
         const uint64_t begin_ns = clock_now_ns();
         struct interrupt_wait w = {0};
         bool listens = false;
 
-        while (is_busy(of)) {
+        while (is_busy(&work)) {
                 const uint64_t waited_ns = clock_now_ns() - begin_ns;
 
                 if (waited_ns < SHORT_NS) {
@@ -74,12 +79,12 @@ static bool await(const struct work *of)
 
 bool await_stream(CUstream stream)
 {
-        return unlikely(interrupt_may_come()) && await(&(struct work){.stream = stream});
+        return unlikely(interrupt_may_come()) && await(stream, NULL);
 }
 
 bool await_event(CUevent event)
 {
-        return unlikely(interrupt_may_come()) && event && await(&(struct work){.event = event});
+        return unlikely(interrupt_may_come()) && event && await(NULL, event);
 }
 
 bool await_context(CUcontext context)
@@ -90,8 +95,7 @@ bool await_context(CUcontext context)
         if (likely(!interrupt_may_come()) || quiesce_capturing() ||
             real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
                 return false;
-        ends = real.cuCtxRecordEvent(context, event) == CUDA_SUCCESS &&
-               await(&(struct work){.event = event});
+        ends = real.cuCtxRecordEvent(context, event) == CUDA_SUCCESS && await(NULL, event);
         (void)real.cuEventDestroy_v2(event);
         return ends;
 }
