@@ -43,16 +43,16 @@ if(TARGET test_rm_hand AND TARGET test_hand_names)
   # An entry is changed for the name that it had before.
   hand_mistake(hand_names ${hand_names} "&e->word," "&(uint32_t){atomic_load(&b->page->names[e->at].off)},")
   # RM frees a channel while the hand names it.
-  hand_mistake(hand_random ${hand_preload}/rm_hand.c "atomic_load(&hand.page->busy); i++" "false; i++")
-  hand_mistake(hand_random ${hand_names} "atomic_store(&p->busy, 1);" "")
+  hand_mistake(rm_hand ${hand_preload}/rm_hand.c "atomic_load(&hand.page->busy); i++" "false; i++")
+  hand_mistake(hand_names ${hand_names} "atomic_store(&p->busy, 1);" "")
   # The library does not look again whether the hand still holds the program.
   hand_mistake(rm_hand ${hand_preload}/rm_hand.c "return atomic_load(&hand.page->holds) || !set_off(n, HAND_OFF, HAND_RUNS)" "return true")
   # A new channel runs although the hand holds the program.
-  hand_mistake(hand_random ${hand_preload}/rm_hand.c "set_off(n, HAND_RUNS, HAND_PENDING)" "false")
+  hand_mistake(rm_hand ${hand_preload}/rm_hand.c "set_off(n, HAND_RUNS, HAND_PENDING)" "false")
   # A channel that RM did not free counts as new.
   hand_mistake(rm_hand ${hand_preload}/rm_hand.c "if (hand.names[i] != name)" "if (true)")
   # The program's enabling undoes what is not its own.
-  hand_mistake(hand_random ${hand_preload}/rm.c "o->own == 0 && !d->disable" "false")
+  hand_mistake(rm_hand ${hand_preload}/rm.c "o->own == 0 && !d->disable" "false")
   # The program's own disabling ends with the hand.
   hand_mistake(rm_hand ${hand_preload}/rm.c "if (o->own == 0 ||" "if (true ||")
   # A hand that has died leaves channels off.

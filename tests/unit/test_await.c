@@ -81,6 +81,7 @@ static int begin(void **state)
 {
         python_there = true;
         interrupted = off = capture_begins = other_submits = false;
+        await_may_stand(true);
         asked = 0;
         end_ns = UINT64_MAX;
         recorded = CUDA_SUCCESS;
@@ -95,6 +96,14 @@ static int begin(void **state)
 static void other_programs_and_threads_do_not_ask(void **state)
 {
         python_there = false;
+        interrupted = off = true;
+        assert_false(await_stream(STREAM) || await_event(EVENT) || await_context(CONTEXT));
+        assert_int_equal(asked + events, 0);
+}
+
+static void a_program_that_is_alone_does_not_ask(void **state)
+{
+        await_may_stand(false);
         interrupted = off = true;
         assert_false(await_stream(STREAM) || await_event(EVENT) || await_context(CONTEXT));
         assert_int_equal(asked + events, 0);
@@ -157,6 +166,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(other_programs_and_threads_do_not_ask, begin),
+                cmocka_unit_test_setup(a_program_that_is_alone_does_not_ask, begin),
                 cmocka_unit_test_setup(an_interrupt_ends_each_wait_of_a_program_that_stands_still,
                                        begin),
                 cmocka_unit_test_setup(an_interrupt_does_not_end_the_wait_of_a_program_that_runs,
