@@ -32,7 +32,7 @@ def hold(world, directory, seed, mib=80):
 def evicted(world, directory, seed):
     """Returns a program whose memory was almost all evicted for another program that has ended."""
     p = hold(world, directory, seed)
-    other = hold(world, directory, seed + "9", mib=104)
+    other = hold(world, directory, seed + "9", mib=98)
     other.finish()
     return p
 

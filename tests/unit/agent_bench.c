@@ -16,7 +16,6 @@
 #include "heap_end.h"
 #include "preload/agent/agent.h"
 #include "preload/agent/agent_state.h"
-#include "preload/stream/await.h"
 #include "preload/stream/throttle.h"
 #include "preload/stream/gate.h"
 #include "preload/process/link.h"
@@ -221,10 +220,6 @@ void quiesce_begin(struct quiesce_wait *w, bool still)
         if (while_it_begins)
                 while_it_begins(); /* with older drivers quiesce_begin() gives up the lock */
         while_it_begins = NULL;
-}
-
-void await_may_stand(bool may)
-{
 }
 
 void throttle_set(uint64_t bound_ns)

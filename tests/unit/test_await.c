@@ -81,7 +81,6 @@ static int begin(void **state)
 {
         python_there = true;
         interrupted = off = capture_begins = other_submits = false;
-        await_may_stand(true);
         asked = 0;
         end_ns = UINT64_MAX;
         recorded = CUDA_SUCCESS;
@@ -101,14 +100,6 @@ static void other_programs_and_threads_do_not_ask(void **state)
         assert_int_equal(asked + events, 0);
 }
 
-static void a_program_that_is_alone_does_not_ask(void **state)
-{
-        await_may_stand(false);
-        interrupted = off = true;
-        assert_false(await_stream(STREAM) || await_event(EVENT) || await_context(CONTEXT));
-        assert_int_equal(asked + events, 0);
-}
-
 static void an_interrupt_ends_each_wait_of_a_program_that_stands_still(void **state)
 {
         interrupted = off = true;
@@ -123,7 +114,7 @@ static void an_interrupt_ends_each_wait_of_a_program_that_stands_still(void **st
 /* Waits for work that takes longer than the thread spins. */
 static void wait_long(void)
 {
-        end_ns = clock_now_ns() + 30 * NSEC_PER_MSEC;
+        end_ns = clock_now_ns() + 80 * NSEC_PER_MSEC;
         assert_false(await_stream(STREAM));
         assert_true(clock_now_ns() >= end_ns);
 }
@@ -166,7 +157,6 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(other_programs_and_threads_do_not_ask, begin),
-                cmocka_unit_test_setup(a_program_that_is_alone_does_not_ask, begin),
                 cmocka_unit_test_setup(an_interrupt_ends_each_wait_of_a_program_that_stands_still,
                                        begin),
                 cmocka_unit_test_setup(an_interrupt_does_not_end_the_wait_of_a_program_that_runs,

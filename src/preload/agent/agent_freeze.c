@@ -6,7 +6,6 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "preload/stream/await.h"
 #include "preload/stream/throttle.h"
 #include "preload/freeze/freeze.h"
 #include "preload/stream/gate.h"
@@ -334,7 +333,6 @@ bool agent_freeze_step(void)
 
         agent_throttle();
         rm_hand_ready(hand_may_act());
-        await_may_stand(agent.contested_ns > 0 || agent.prompt || agent.paused);
         if (!makes_ready()) {
                 for (unsigned i = 0; i < core.gpu_count; i++) {
                         struct gpu *g = &core.gpus[i];

@@ -3,8 +3,6 @@
  * Why: docs/decisions.md, "Ctrl-C in Python ends a wait with an error". */
 #include "preload/stream/await.h"
 
-#include <stdatomic.h>
-
 #include "base/clock.h"
 #include "base/macros.h"
 #include "preload/process/nap.h"
@@ -16,8 +14,8 @@
 
 /* The thread sleeps between two questions for a small part of the time that it has waited. A
  * shorter wait is too short for a sleep. */
-#define SHORT_NS (10 * NSEC_PER_MSEC)
-#define PART     128
+#define SHORT_NS (64 * NSEC_PER_MSEC)
+#define PART     1024
 #define NAP_NS   (10 * NSEC_PER_MSEC)
 
 struct work {
@@ -25,19 +23,6 @@ struct work {
         CUevent event;
         uint64_t submissions; /* gate_submissions() when the wait began */
 };
-
-static _Atomic bool may_stand;
-
-void await_may_stand(bool may)
-{
-        atomic_store(&may_stand, may);
-}
-
-/* A program that is alone on the GPU waits in the driver, as without us. */
-static bool may_be_interrupted(void)
-{
-        return unlikely(atomic_load(&may_stand)) && interrupt_may_come();
-}
 
 /* True if the work goes on, and is still what the call waits for. Work that another thread submits
  * meanwhile is not. */
@@ -94,12 +79,12 @@ static bool await(CUstream stream, CUevent event)
 
 bool await_stream(CUstream stream)
 {
-        return may_be_interrupted() && await(stream, NULL);
+        return unlikely(interrupt_may_come()) && await(stream, NULL);
 }
 
 bool await_event(CUevent event)
 {
-        return may_be_interrupted() && event && await(NULL, event);
+        return unlikely(interrupt_may_come()) && event && await(NULL, event);
 }
 
 bool await_context(CUcontext context)
@@ -107,7 +92,7 @@ bool await_context(CUcontext context)
         CUevent event;
         bool ends;
 
-        if (likely(!may_be_interrupted()) || quiesce_capturing() ||
+        if (likely(!interrupt_may_come()) || quiesce_capturing() ||
             real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
                 return false;
         ends = real.cuCtxRecordEvent(context, event) == CUDA_SUCCESS && await(NULL, event);

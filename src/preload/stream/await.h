@@ -6,16 +6,12 @@
  * interrupt ends the wait with CUDA_ERROR_OPERATING_SYSTEM (interrupt.h). The work goes on when the
  * program runs again.
  *
- * No lock is held. In all other threads and programs, and while the program does not share the GPU,
- * these functions return at once. */
+ * No lock is held. In all other threads and programs these functions return at once. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "cuda/cuda_abi.h"
-
-/* Says whether the program may stand still soon. For the agent. */
-void await_may_stand(bool may);
 
 /* True: an interrupt ended the wait, so the call must end. False: make the driver's call. */
 bool await_stream(CUstream stream);
