@@ -569,7 +569,10 @@ void preempt_use(struct sched *s, unsigned gpu)
         struct side *side;
 
         g->preempt_ns = s->now_ns;
-        if (g->lower_off && !PLANTED(LOWER_STARVES))
+        /* While no higher priority works, lower ones have what they want, and need no floor. */
+        if (!g->lower_off)
+                g->piece_saved_ns = MAX(g->piece_saved_ns - ns, INT64_C(0));
+        else if (!PLANTED(LOWER_STARVES))
                 g->piece_saved_ns =
                         MIN(2 * PIECE_NS,
                             g->piece_saved_ns + ns * (int64_t)s->config.floor_permille / 1000);

@@ -186,6 +186,20 @@ static void lower_priorities_get_the_floor(void **state)
         assert_in_range(ran(b, low, 10 * NSEC_PER_SEC), 490 * MS, 510 * MS);
 }
 
+static void requests_of_a_higher_priority_with_gaps_are_not_interrupted(void **state)
+{
+        BENCH;
+        struct tenant *low = runs_with(b, (struct sched_share){0}, 0), *high;
+
+        high = runs_with(b, (struct sched_share){0}, 1);
+        for (unsigned i = 0; i < 400; i++) {
+                idle(b, high, true);
+                pass(b, 25 * MS);
+                idle(b, high, false);
+                assert_int_equal(ran(b, low, 5 * MS), 0);
+        }
+}
+
 static void a_higher_priority_that_begins_ends_the_floors_piece(void **state)
 {
         BENCH;
@@ -519,6 +533,7 @@ int main(void)
                 cmocka_unit_test(requests_get_no_more_than_their_part),
                 cmocka_unit_test(a_higher_priority_preempts_at_once),
                 cmocka_unit_test(lower_priorities_get_the_floor),
+                cmocka_unit_test(requests_of_a_higher_priority_with_gaps_are_not_interrupted),
                 cmocka_unit_test(a_higher_priority_that_begins_ends_the_floors_piece),
                 cmocka_unit_test(in_mode_exclusive_a_request_begins_at_once),
                 cmocka_unit_test(in_mode_exclusive_one_runs_at_a_time),
