@@ -142,6 +142,25 @@ def test_the_hands_process_has_no_rights_and_ends_when_nobody_needs_it(world):
     wait_for(lambda: world.hand() is None, 60, "the hand to end")
 
 
+def test_two_programs_without_gaps_take_turns_and_a_third_that_is_important_interrupts_both(make_world):
+    world = make_world(memory="128MiB")
+    world.start_daemon(config={"unevictable_share": "20%"})
+    pair = [counting(world, seed) for seed in (1, 2)]
+
+    def turns():
+        return [preempted(world, p)["times"] for p in pair]
+
+    wait_for(lambda: min(turns()) >= 3, 60, "turns", report=pair[0].report)
+    await_count(*pair)
+    before, state = turns(), [world.clients()[p.pid]["handoffs"] for p in pair]
+    third = counting(world, 3, priority=1)
+    wait_for(lambda: sum(is_off(world, p) for p in pair) == 2, 60, "both to be off the GPU", report=third.report)
+    end(world, third)
+    wait_for(lambda: min(turns()) >= max(before) + 3, 60, "more turns", report=pair[0].report)
+    assert [world.clients()[p.pid]["handoffs"] for p in pair] == state  # nobody gave a lease back
+    end(world, *pair)
+
+
 def test_in_mode_exclusive_short_requests_do_not_end_the_turn_of_another_program(make_world):
     """The one that asks gives its lease back in its gaps, and may still be preempted when it asks again."""
     world = make_world(memory="128MiB")
