@@ -1,5 +1,5 @@
-/* interrupt.h: Ctrl-C, or a notebook's interrupt, while a Python program waits for its turn. await.h
- * has the waits for the GPU's work.
+/* interrupt.h: Ctrl-C, or a notebook's interrupt, while a Python program waits for its turn.
+ * await.h has the waits for the GPU's work.
  *
  * Python raises KeyboardInterrupt only when the main thread is back in the interpreter. A call that
  * waits for a turn keeps that thread away for seconds. So the call ends with
