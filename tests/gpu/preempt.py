@@ -420,5 +420,6 @@ def page(results):
                   " where it was.", ""]
     return [*lines, *pages.unfinished(found),
             "`./dev gpu --only preempt` runs these parts (`tests/gpu/preempt.py`). The kernels compute in registers, and count"
-            " their steps by the GPU's clock. Parts of the time are the steps done, against those of the same program when it has the GPU. A kernel of"
-            " which all threads read the host's memory is an exception: it takes 9 to 45 ms to preempt it, also for the driver.", ""]
+            " their steps by the GPU's clock. Parts of the time are the steps done, against the program's own speed. If they add up to"
+            " more than 100 %, that speed was measured while the GPU's clock was lower, and the parts are off by as much. A kernel of which"
+            " all threads read the host's memory is an exception: it takes 9 to 45 ms to preempt it, also for the driver.", ""]

@@ -2,6 +2,7 @@
 the processes of pods. Rows of the table of habits.py."""
 
 import contextlib
+import ctypes
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from kubelet import answer_json, pod
 from node import FIRST, MUSL, SECOND, THIRD, add_process, write
 from world import GENEROUS_S, MIB, wait_for
 
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of renameat2(2)
 STRANGE = "5a2b3c4d-0000-4000-8000-0000000000"  # and two digits
 
 
@@ -353,13 +355,11 @@ def in_place_of_ours(make):
 def a_folder_in_place_of_our_socket(t):
     registered = len(t.node.kubelet.of("register"))
     t.reachable = False
-    made = False
-    while not made:  # the plugin listens again at once
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(t.path)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(t.path)
-            made = True
+    os.mkdir(t.path + ".new")
+    # Both names change at once: between two calls the plugin could listen again and register, and kubelet would connect
+    # anew.
+    assert ctypes.CDLL(None).renameat2(AT_FDCWD, (t.path + ".new").encode(), AT_FDCWD, t.path.encode(), RENAME_EXCHANGE) == 0
+    os.unlink(t.path + ".new")
     yield
     os.rmdir(t.path)
     t.node.kubelet.await_event("register", registered + 1)

@@ -30,6 +30,7 @@ def test_kubelet_is_served_beside_hostile(world, side):
     try:
         wrong, (seconds, name), tried = habits.run(target)
         print(f"{tried} habits; the bystander waited for {seconds:.2f} s at most, beside {name}")
+        print("\n".join(f"{habit}: {what}" for habit, what in wrong.items()))
         assert not wrong, wrong
         assert tried >= least
         check_memory(target)
