@@ -18,11 +18,10 @@
 #define KEY_MAX  96u
 #define LINES    64u /* the file keeps this many results, the newest */
 
-/* What the file says for each result. Releases before the daemon's hand wrote "works", and had not
- * tested whether the driver counts. */
-static const char *const words[] = {[FREEZE_NOT_KNOWN] = "works",
-                                    [FREEZE_WORKS] = "works with the hand",
-                                    [FREEZE_WORKS_ALONE] = "works without the hand"};
+/* What the file says for each result. Releases before the daemon's hand have a file named `freeze`,
+ * and have not tested whether the driver counts. */
+static const char *const words[] = {
+        [FREEZE_WORKS] = "works with the hand", [FREEZE_WORKS_ALONE] = "works without the hand"};
 
 static bool find_folder(char ret[static PATH_MAX])
 {
@@ -61,14 +60,14 @@ enum freeze_known freeze_known(const char *driver, const uint8_t uuid[static 16]
 
         ret_why[0] = '\0';
         if (!driver[0] || !find_folder(folder) ||
-            paths_join(folder, "freeze", path, sizeof(path)) < 0)
+            paths_join(folder, "freezing", path, sizeof(path)) < 0)
                 return FREEZE_NOT_KNOWN;
         read_all(path, text);
         make_key(driver, uuid, key);
         while ((line = strsep(&rest, "\n")))
                 if (strncmp(line, key, strlen(key)) == 0) {
                         line += strlen(key);
-                        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+                        for (size_t i = FREEZE_WORKS; i < ARRAY_SIZE(words); i++)
                                 if (strcmp(line, words[i]) == 0)
                                         return (enum freeze_known)i;
                         (void)snprintf(ret_why, FREEZE_WHY_MAX, "%s", line);
@@ -96,9 +95,9 @@ void freeze_learn(const char *driver, const uint8_t uuid[static 16], enum freeze
         char name[32], *rest = text, *line;
         int fd;
 
-        (void)snprintf(name, sizeof(name), "freeze.%d", (int)getpid());
+        (void)snprintf(name, sizeof(name), "freezing.%d", (int)getpid());
         if (!driver[0] || !find_folder(folder) || !make_folders(folder) ||
-            paths_join(folder, "freeze", path, sizeof(path)) < 0 ||
+            paths_join(folder, "freezing", path, sizeof(path)) < 0 ||
             paths_join(folder, name, fresh, sizeof(fresh)) < 0)
                 return;
         read_all(path, text);

@@ -1,7 +1,7 @@
 /* freeze_known.h: the file in which a user's programs remember on which drivers and GPUs freezing
  * works.
  *
- * The file is $XDG_CACHE_HOME/sublet/freeze or ~/.cache/sublet/freeze, with one line for each
+ * The file is $XDG_CACHE_HOME/sublet/freezing or ~/.cache/sublet/freezing, with one line for each
  * driver and GPU. Without XDG_CACHE_HOME and HOME nothing is recorded. Not thread-safe. */
 #pragma once
 

@@ -281,7 +281,7 @@ struct side {
         uint64_t ran_ns;   /* when it last had the GPU's time */
         uint64_t window;   /* number of the last window in which it got its part */
         double part;       /* of the time of the sides that compete */
-        bool minimum;      /* one of those who divide the time with others has a minimum */
+        bool minimum;      /* a share that competes has a minimum */
         int64_t budget_ns; /* its part of a window */
         int64_t left_ns;   /* what is left of that; below 0: overdrawn */
 };
@@ -357,6 +357,7 @@ struct gpu {
         uint64_t window_length_ns; /* of the time that the sides divide now */
         uint64_t piece_end_ns;     /* until then a lower priority runs; 0: none does so */
         int64_t piece_saved_ns;    /* time that the lower priorities have saved */
+        int64_t gap_ns;            /* how long no higher priority has preempted them */
 
         bool promoted;          /* a holder that pays has its turn from the floor */
         bool drains;            /* a client drains, or is overdue with its eviction */

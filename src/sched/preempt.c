@@ -11,10 +11,10 @@
 #define PIECE_NS ((int64_t)(10 * NSEC_PER_MSEC))
 /* A change of sides costs a millisecond, so none runs for less than this. */
 #define LEAST_NS ((int64_t)(2 * NSEC_PER_MSEC))
-/* A program is without gaps if it idles for less than a twentieth of its time. So many
- * nanoseconds of work make one of a gap forgotten. */
+/* A program is without gaps if it idles for less than a twentieth of its time: 20 ns of work cancel
+ * 1 ns of a gap. */
 #define GAPS_FORGOTTEN 20
-#define HOUR_NS        (3600 * NSEC_PER_SEC)
+#define HOUR_NS        ((int64_t)(3600 * NSEC_PER_SEC))
 
 /* True if the daemon can preempt c on its GPU without stopping its work on another one. */
 static bool can_lose_time(const struct client *c)
@@ -432,17 +432,18 @@ static void run_one(struct sched *s, struct gpu *g, bool lower)
 static bool take_turns(struct sched *s, struct gpu *g)
 {
         unsigned n = 0;
-        bool all = g->side_most == 1;
+        bool all = g->side_most > 0;
         struct side *side;
 
         FOR_EACH_SIDE_OF (g, side) {
                 side->gapless = side->gaps_ns < (side->gapless ? PREEMPT_GAPS_NS : INT64_C(1));
                 n += side->gapless;
-                all &= !side->works || side->competes;
+                all &= !side->works || (side->competes && side->clients == 1);
         }
         FOR_EACH_SIDE_OF (g, side)
                 if (all && side->competes && !side->gapless)
-                        wake_at(s, s->now_ns + (uint64_t)side->gaps_ns * GAPS_FORGOTTEN + 1);
+                        wake_at(s, s->now_ns + MAX((uint64_t)side->gaps_ns * GAPS_FORGOTTEN + 1,
+                                                   (uint64_t)LEAST_NS));
         return all && n > 1 && !PLANTED(NO_TURNS);
 }
 
@@ -464,8 +465,8 @@ static void choose(struct sched *s, unsigned gpu)
         exact = needs_windows(g);
         turns = take_turns(s, g);
         g->alone = n == 1;
-        /* Each change costs the same, so more sides have longer windows, where nobody asked for a
-         * part of each. */
+        /* A change of sides costs the same however many sides there are. So windows grow with the
+         * number of sides, unless parts differ or one has a minimum. */
         g->window_length_ns = s->config.window_ns * (exact || n < 2 ? 2 : n) / 2;
         if (lower || (n > 1 && (is_exclusive(s) || exact || turns))) {
                 run_one(s, g, lower);
@@ -562,17 +563,27 @@ bool preempt_prompt(const struct sched *s, const struct client *c)
 
 /* ---- the time that each side had ---- */
 
+/* While no higher priority works, lower ones have what they want, and need no floor. Of each such
+ * gap, the change of sides takes the first part. */
+static void use_gap(struct gpu *g, int64_t ns)
+{
+        const int64_t before_ns = MAX(g->gap_ns - LEAST_NS, INT64_C(0));
+
+        g->gap_ns = g->lower_off ? 0 : MIN(g->gap_ns + ns, HOUR_NS);
+        if (!g->lower_off && g->piece_saved_ns > 0)
+                g->piece_saved_ns -=
+                        MIN(g->piece_saved_ns, MAX(g->gap_ns - LEAST_NS, INT64_C(0)) - before_ns);
+}
+
 void preempt_use(struct sched *s, unsigned gpu)
 {
         struct gpu *g = &s->gpu[gpu];
-        const int64_t ns = (int64_t)MIN(s->now_ns - g->preempt_ns, HOUR_NS);
+        const int64_t ns = (int64_t)MIN(s->now_ns - g->preempt_ns, (uint64_t)HOUR_NS);
         struct side *side;
 
         g->preempt_ns = s->now_ns;
-        /* While no higher priority works, lower ones have what they want, and need no floor. */
-        if (!g->lower_off)
-                g->piece_saved_ns = MAX(g->piece_saved_ns - ns, INT64_C(0));
-        else if (!PLANTED(LOWER_STARVES))
+        use_gap(g, ns);
+        if (g->lower_off && !PLANTED(LOWER_STARVES))
                 g->piece_saved_ns =
                         MIN(2 * PIECE_NS,
                             g->piece_saved_ns + ns * (int64_t)s->config.floor_permille / 1000);

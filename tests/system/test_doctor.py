@@ -155,13 +155,13 @@ def others_of(world):
 
 def learned(world):
     path = pathlib.Path(world.env["XDG_CACHE_HOME"], "sublet")
-    assert not path.exists() or [p.name for p in path.iterdir()] == ["freeze"]
-    return (path / "freeze").read_text() if path.exists() else ""
+    assert not path.exists() or [p.name for p in path.iterdir()] == ["freezing"]
+    return (path / "freezing").read_text() if path.exists() else ""
 
 
 def teach(world, result):
     """Writes the library's file as if freezing had been tested on the world's only GPU with this result."""
-    path = pathlib.Path(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
+    path = pathlib.Path(world.env["XDG_CACHE_HOME"], "sublet", "freezing")
     path.write_text(re.sub(r"^(\S+ \S+) .*", rf"\1 {result}", path.read_text()))
 
 

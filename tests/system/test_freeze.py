@@ -417,7 +417,7 @@ def test_a_program_that_waits_frozen_is_told_so(world):
 
 def known(world):
     """Returns the stored result of the self-test on this driver and GPU."""
-    path = os.path.join(world.env["XDG_CACHE_HOME"], "sublet", "freeze")
+    path = os.path.join(world.env["XDG_CACHE_HOME"], "sublet", "freezing")
     if not os.path.exists(path):
         return None
     with open(path, encoding="ascii") as f:

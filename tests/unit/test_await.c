@@ -15,7 +15,8 @@
 
 static bool python_there, interrupted, off, capture_begins, other_submits;
 static unsigned asked, events;
-static uint64_t end_ns; /* when the work ends */
+static uint64_t end_ns, capture_end_ns; /* when the work and the capture end */
+static CUstreamCaptureMode mode_now;
 static CUevent asked_of;
 static CUresult recorded;
 
@@ -39,12 +40,15 @@ bool rm_stands_still(void)
 
 bool quiesce_capturing(void)
 {
-        return capture_begins && asked > 2;
+        if (capture_begins && asked == 3 && !capture_end_ns)
+                capture_end_ns = clock_now_ns() + 20 * NSEC_PER_MSEC;
+        return clock_now_ns() < capture_end_ns;
 }
 
 static CUresult stream_query(CUstream stream)
 {
         assert_ptr_equal(stream, STREAM);
+        assert_int_equal(mode_now, CU_STREAM_CAPTURE_MODE_RELAXED);
         submissions += other_submits && asked == 2;
         asked++;
         return clock_now_ns() < end_ns ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
@@ -55,6 +59,15 @@ static CUresult event_query(CUevent event)
         asked_of = event;
         asked++;
         return clock_now_ns() < end_ns ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult exchange_mode(CUstreamCaptureMode *mode)
+{
+        const CUstreamCaptureMode was = mode_now;
+
+        mode_now = *mode;
+        *mode = was;
+        return CUDA_SUCCESS;
 }
 
 static CUresult event_create(CUevent *ret_event, unsigned flags)
@@ -83,7 +96,10 @@ static int begin(void **state)
         interrupted = off = capture_begins = other_submits = false;
         asked = 0;
         end_ns = UINT64_MAX;
+        capture_end_ns = 0;
+        mode_now = CU_STREAM_CAPTURE_MODE_GLOBAL;
         recorded = CUDA_SUCCESS;
+        real.cuThreadExchangeStreamCaptureMode = exchange_mode;
         real.cuStreamQuery = stream_query;
         real.cuEventQuery = event_query;
         real.cuEventCreate = event_create;
@@ -131,11 +147,21 @@ static void a_program_that_stands_still_waits_on_without_an_interrupt(void **sta
         wait_long();
 }
 
-static void a_wait_ends_when_a_capture_begins(void **state)
+/* Neither a question nor the driver's wait may come within it. */
+static void a_wait_goes_on_after_a_capture_that_another_thread_begins(void **state)
 {
         capture_begins = true;
+        end_ns = clock_now_ns() + 5 * NSEC_PER_MSEC;
         assert_false(await_stream(STREAM));
-        assert_int_equal(asked, 3);
+        assert_int_equal(asked, 4);
+        assert_true(capture_end_ns && clock_now_ns() >= capture_end_ns);
+}
+
+static void a_wait_within_a_capture_is_the_drivers(void **state)
+{
+        capture_end_ns = UINT64_MAX;
+        assert_false(await_stream(STREAM) || await_event(EVENT) || await_context(CONTEXT));
+        assert_int_equal(asked + events, 0);
 }
 
 static void a_wait_ends_when_another_thread_submits(void **state)
@@ -163,7 +189,9 @@ int main(void)
                                        begin),
                 cmocka_unit_test_setup(a_program_that_stands_still_waits_on_without_an_interrupt,
                                        begin),
-                cmocka_unit_test_setup(a_wait_ends_when_a_capture_begins, begin),
+                cmocka_unit_test_setup(a_wait_goes_on_after_a_capture_that_another_thread_begins,
+                                       begin),
+                cmocka_unit_test_setup(a_wait_within_a_capture_is_the_drivers, begin),
                 cmocka_unit_test_setup(a_wait_ends_when_another_thread_submits, begin),
                 cmocka_unit_test_setup(a_driver_without_events_of_contexts_waits_itself, begin),
         };

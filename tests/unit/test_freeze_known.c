@@ -32,7 +32,7 @@ static int begin(void **state)
         assert_non_null(mkdtemp(folder));
         (void)setenv("XDG_CACHE_HOME", folder, 1);
         (void)unsetenv("HOME");
-        (void)snprintf(file, sizeof(file), "%s/sublet/freeze", folder);
+        (void)snprintf(file, sizeof(file), "%s/sublet/freezing", folder);
         (void)memset(why, 'x', sizeof(why) - 1);
         return 0;
 }
@@ -127,15 +127,6 @@ static void a_driver_that_does_not_count_is_told_apart(void **state)
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
 }
 
-static void a_result_of_a_release_without_the_hand_counts_for_nothing(void **state)
-{
-        const char *line = DRIVER " " FIRST " works\n";
-
-        write_file(line, strlen(line));
-        assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_NOT_KNOWN);
-        assert_string_equal(why, "");
-}
-
 static void results_of_different_drivers_are_kept_apart(void **state)
 {
         freeze_learn(DRIVER, first, FREEZE_WORKS, "");
@@ -189,7 +180,7 @@ static void folders_are_made_in_the_home(void **state)
         (void)setenv("HOME", folder, 1);
         freeze_learn(DRIVER, first, FREEZE_WORKS, "");
         assert_int_equal(freeze_known(DRIVER, first, why), FREEZE_WORKS);
-        (void)snprintf(file, sizeof(file), "%s/.cache/sublet/freeze", folder);
+        (void)snprintf(file, sizeof(file), "%s/.cache/sublet/freezing", folder);
         assert_string_equal(content(), DRIVER " " FIRST " works with the hand\n");
         (void)snprintf(file, sizeof(file), "%s/.cache/sublet", folder);
         assert_int_equal(stat(file, &st), 0);
@@ -339,7 +330,6 @@ int main(void)
                 TEST(nothing_is_known_at_first),
                 TEST(a_stored_result_is_read_back),
                 TEST(a_driver_that_does_not_count_is_told_apart),
-                TEST(a_result_of_a_release_without_the_hand_counts_for_nothing),
                 TEST(results_of_different_drivers_are_kept_apart),
                 TEST(a_new_result_replaces_the_old_one),
                 TEST(without_an_absolute_cache_path_no_result_is_kept),

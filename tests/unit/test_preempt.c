@@ -200,6 +200,22 @@ static void requests_of_a_higher_priority_with_gaps_are_not_interrupted(void **s
         }
 }
 
+static void short_gaps_of_a_higher_priority_do_not_use_up_the_floor(void **state)
+{
+        BENCH;
+        struct tenant *low = runs_with(b, (struct sched_share){0}, 0), *high;
+        uint64_t sum = 0;
+
+        high = runs_with(b, (struct sched_share){0}, 1);
+        for (unsigned i = 0; i < 2000; i++) {
+                idle(b, high, true);
+                pass(b, MS);
+                idle(b, high, false);
+                sum += ran(b, low, 5 * MS);
+        }
+        assert_in_range(sum, 450 * MS, 550 * MS);
+}
+
 static void a_higher_priority_that_begins_ends_the_floors_piece(void **state)
 {
         BENCH;
@@ -534,6 +550,7 @@ int main(void)
                 cmocka_unit_test(a_higher_priority_preempts_at_once),
                 cmocka_unit_test(lower_priorities_get_the_floor),
                 cmocka_unit_test(requests_of_a_higher_priority_with_gaps_are_not_interrupted),
+                cmocka_unit_test(short_gaps_of_a_higher_priority_do_not_use_up_the_floor),
                 cmocka_unit_test(a_higher_priority_that_begins_ends_the_floors_piece),
                 cmocka_unit_test(in_mode_exclusive_a_request_begins_at_once),
                 cmocka_unit_test(in_mode_exclusive_one_runs_at_a_time),

@@ -36,7 +36,7 @@ struct hand {
         uint64_t wait_ns, next_ns;
 };
 
-/* Says it once: where the process may not open the GPU, none will be. */
+/* Logs each reason once: a retry usually gives the same one. */
 static void set_missing(struct hand *h, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 static void set_missing(struct hand *h, const char *format, ...)
@@ -74,9 +74,11 @@ static void note_begun(struct hand *h, int error)
                 set_missing(h, "the daemon's hand cannot start its threads");
                 break;
         default:
-                set_missing(h, "the daemon may not open /dev/nvidiactl (%s)", strerror(-error));
+                set_missing(h, "the daemon's hand cannot open /dev/nvidiactl (%s)",
+                            strerror(-error));
         }
         h->wait_ns = WAIT_MAX_NS;
+        h->next_ns = clock_now_ns() + h->wait_ns;
 }
 
 static void lose(struct hand *h)

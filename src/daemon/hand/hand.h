@@ -24,7 +24,7 @@ struct hand_calls {
 enum hand_state {
         HAND_UNTRIED, /* no program has needed it yet */
         HAND_WORKS,
-        HAND_MISSING, /* for now: it is tried again */
+        HAND_MISSING, /* there is none now; the daemon tries again */
 };
 
 /* Makes a hand without a process. 0 or -errno. */
