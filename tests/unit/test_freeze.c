@@ -458,15 +458,6 @@ static void a_driver_that_does_not_count_still_freezes(void **state)
         assert_string_equal(said(), "");
 }
 
-static void the_result_of_an_earlier_release_is_tested_for_counting(void **state)
-{
-        begin_mode("move");
-        freeze_learn(DRIVER, core.gpus[0].uuid, FREEZE_NOT_KNOWN, ""); /* as it did */
-        assert_false(freeze_prepare(true));
-        assert_int_equal(tests_run, 1);
-        assert_true(freeze_is_shared());
-}
-
 static void freezing_that_failed_in_another_process_is_off(void **state)
 {
         begin_mode("park");
@@ -1089,7 +1080,6 @@ static const struct CMUnitTest tests[] = {
         TEST(a_result_of_another_process_is_not_tested_again),
         TEST(the_self_test_tells_whether_the_hand_may_act),
         TEST(a_driver_that_does_not_count_still_freezes),
-        TEST(the_result_of_an_earlier_release_is_tested_for_counting),
         TEST(freezing_that_failed_in_another_process_is_off),
         TEST(each_gpu_is_tested),
         TEST(one_gpu_that_fails_turns_freezing_off),
