@@ -18,8 +18,8 @@
 #define KEY_MAX  96u
 #define LINES    64u /* the file keeps this many results, the newest */
 
-/* What the file says for each result. Releases before the daemon's hand have a file named `freeze`,
- * and have not tested whether the driver counts. */
+/* The file's words for each result. Earlier releases wrote a file named `freeze`. They did not test
+ * whether the driver counts. */
 static const char *const words[] = {
         [FREEZE_WORKS] = "works with the hand", [FREEZE_WORKS_ALONE] = "works without the hand"};
 

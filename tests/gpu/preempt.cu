@@ -10,15 +10,7 @@
 #include <time.h>
 #include <vector>
 
-#define TRY(call)                                                                                        \
-        do {                                                                                             \
-                cudaError_t e_ = (call);                                                                 \
-                if (e_ != cudaSuccess) {                                                                 \
-                        printf("{\"event\":\"error\",\"call\":\"%s\",\"error\":\"%s\"}\n", #call,        \
-                               cudaGetErrorName(e_));                                                    \
-                        exit(4);                                                                         \
-                }                                                                                        \
-        } while (0)
+#include "try.cuh"
 
 constexpr uint64_t BIN_NS = 5000000, BINS = 200000;
 constexpr int THREADS = 256, WORDS = 1 << 20;

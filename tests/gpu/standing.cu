@@ -11,15 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define TRY(call)                                                                                        \
-        do {                                                                                             \
-                cudaError_t e_ = (call);                                                                 \
-                if (e_ != cudaSuccess) {                                                                 \
-                        printf("{\"event\":\"error\",\"call\":\"%s\",\"error\":\"%s\"}\n", #call,        \
-                               cudaGetErrorName(e_));                                                    \
-                        exit(4);                                                                         \
-                }                                                                                        \
-        } while (0)
+#include "try.cuh"
 
 constexpr int THREADS = 256, REGISTERS = 200;
 constexpr uint64_t GIB = 1ull << 30;

@@ -252,7 +252,7 @@ static bool look_at_parts(char ret_library[static PATH_MAX])
 
 /* ---- freezing ---- */
 
-/* What holds without the daemon's hand. */
+/* The remedies where there is no hand end like this. */
 #define SLICES_REMEDY                                                                  \
         "programs whose memory fits get the driver's time slices, and priorities and " \
         "shares do not hold between them"

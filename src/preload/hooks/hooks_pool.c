@@ -181,9 +181,10 @@ CUresult hook_cuCtxSynchronize(void)
         CUcontext context = NULL;
 
         (void)core_setup();
-        (void)real.cuCtxGetCurrent(&context);
-        if (await_context(context))
+        if (await_context(NULL))
                 return CUDA_ERROR_OPERATING_SYSTEM;
+        if (unlikely(frees))
+                (void)real.cuCtxGetCurrent(&context);
         return waited_for_context(context, frees, real.cuCtxSynchronize());
 }
 
@@ -193,10 +194,10 @@ CUresult hook_cuCtxSynchronize_v2(CUcontext ctx)
         CUcontext context = ctx;
 
         (void)core_setup();
-        if (!ctx)
-                (void)real.cuCtxGetCurrent(&context);
-        if (await_context(context))
+        if (await_context(ctx))
                 return CUDA_ERROR_OPERATING_SYSTEM;
+        if (unlikely(frees) && !ctx)
+                (void)real.cuCtxGetCurrent(&context);
         return waited_for_context(context, frees, real.cuCtxSynchronize_v2(ctx));
 }
 

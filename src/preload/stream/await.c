@@ -128,6 +128,7 @@ bool await_context(CUcontext context)
         bool ends;
 
         if (likely(!interrupt_may_come()) || quiesce_capturing() ||
+            (!context && real.cuCtxGetCurrent(&context) != CUDA_SUCCESS) ||
             real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
                 return false;
         ends = record(context, event) && await(NULL, event);

@@ -16,4 +16,4 @@
 /* True: an interrupt ended the wait, so the call must end. False: make the driver's call. */
 bool await_stream(CUstream stream);
 bool await_event(CUevent event);
-bool await_context(CUcontext context);
+bool await_context(CUcontext context); /* NULL: the current one */
