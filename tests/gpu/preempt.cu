@@ -1,7 +1,8 @@
 // preempt.cu: a program for measurements of who has the GPU when. Its kernels note their progress by the GPU's own
 // clock. It works for --ms, keeps --depth kernels queued, and idles for --gap-ms after each. With --requests, it waits
-// for each kernel, and notes how long that took (with --events, by two events). Each kernel takes as long as it had at the beginning, when the GPU must
-// be free. Prints one JSON object a line. Each "go BASE_NS SECONDS" on stdin lets it work. See preempt.py.
+// for each kernel, and notes how long that took (with --events, by two events). Each kernel takes as long as it had at
+// the beginning, when the GPU must be free. Prints one JSON object a line. Each "go BASE_NS SECONDS" on stdin lets it
+// work. See preempt.py.
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 #include "try.cuh"
 
-constexpr uint64_t BIN_NS = 5000000, BINS = 200000;
+constexpr uint64_t BIN_NS = 1000000, BINS = 200000;
 constexpr int THREADS = 256, WORDS = 1 << 20;
 
 __device__ static uint64_t gpu_ns()
