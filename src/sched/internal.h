@@ -269,7 +269,8 @@ struct side {
         bool busy;                 /* a client is not idle */
 
         /* preempt.c */
-        bool works;        /* a client is not idle, and may and need not give its lease back */
+        bool idles;        /* no client has work that it need not give way with */
+        bool works;        /* a client has such work, and its maximum leaves it time */
         bool can;          /* it can be preempted */
         bool competes;     /* it works, can be preempted, and none such has a higher priority */
         bool runs;         /* it is the one that has the GPU's time */

@@ -33,13 +33,18 @@ bool preempt_overdue(const struct client *c)
         return c->overdue && c->preemptible && c->lease;
 }
 
-/* True if c keeps the GPU busy, and may: it is not asked to give way, and has time left. */
-static bool client_works(const struct client *c)
+/* True if c has work, and is not asked to give way. */
+static bool has_work(const struct client *c)
 {
         if (!c->lease || c->lost || c->idle || preempt_overdue(c))
                 return false;
-        return (!c->draining || PLANTED(PREEMPTED_DRAINS)) &&
-               !(c->holder->used_up && can_be_preempted(c));
+        return !c->draining || PLANTED(PREEMPTED_DRAINS);
+}
+
+/* True if c keeps the GPU busy, and may: its maximum leaves it time. */
+static bool client_works(const struct client *c)
+{
+        return has_work(c) && !(c->holder->used_up && can_be_preempted(c));
 }
 
 bool preempt_can(const struct holder *h)
@@ -80,7 +85,7 @@ static void survey_sides(struct sched *s, unsigned gpu)
         struct side *side;
 
         FOR_EACH_SIDE_OF (g, side) {
-                side->can = true;
+                side->can = side->idles = true;
                 side->off = false;
                 side->priority = INT_MAX;
         }
@@ -90,6 +95,7 @@ static void survey_sides(struct sched *s, unsigned gpu)
                         continue;
                 side->can &= can_be_preempted(c);
                 side->priority = MIN(side->priority, c->holder->priority);
+                side->idles &= !has_work(c);
                 works[side - g->sides] |= client_works(c);
         }
         FOR_EACH_SIDE_OF (g, side) {
@@ -588,9 +594,9 @@ void preempt_use(struct sched *s, unsigned gpu)
                         MIN(2 * PIECE_NS,
                             g->piece_saved_ns + ns * (int64_t)s->config.floor_permille / 1000);
         FOR_EACH_SIDE_OF (g, side) {
-                if (!side->works)
+                if (side->idles)
                         side->gaps_ns = MIN(side->gaps_ns + ns, PREEMPT_GAPS_NS);
-                else if (!side->off)
+                else if (side->works && !side->off)
                         side->gaps_ns = MAX(side->gaps_ns - ns / GAPS_FORGOTTEN, INT64_C(0));
                 if (!side->runs || !ns)
                         continue;
