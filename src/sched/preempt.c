@@ -9,8 +9,10 @@
 
 /* A lower priority has saved time for a higher one's pause when it can run for so long. */
 #define PIECE_NS ((int64_t)(10 * NSEC_PER_MSEC))
-/* A change of sides costs a millisecond, so none runs for less than this. */
-#define LEAST_NS ((int64_t)(2 * NSEC_PER_MSEC))
+/* What a change of sides and the change back cost. */
+#define CHANGES_NS ((int64_t)NSEC_PER_MSEC)
+/* So no side runs for less than this. */
+#define LEAST_NS (2 * CHANGES_NS)
 /* A program is without gaps if it idles for less than a twentieth of its time: 20 ns of work cancel
  * 1 ns of a gap. */
 #define GAPS_FORGOTTEN 20
@@ -366,8 +368,10 @@ static struct side *by_floor(struct sched *s, struct gpu *g)
                     (side->priority == best->priority && side->ran_ns < best->ran_ns))
                         best = side;
         }
-        if (best)
+        if (best) {
                 g->piece_end_ns = s->now_ns + (uint64_t)PIECE_NS;
+                g->piece_saved_ns -= CHANGES_NS; /* the higher priority loses no more than the floor */
+        }
         return best;
 }
 

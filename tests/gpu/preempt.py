@@ -4,6 +4,7 @@ plots. preempt.cu is the program; the GPU's clock tells who had the GPU when."""
 import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ SHARES, SHARES_S = ((5, 95), (20, 80), (50, 50)), 16
 MAXIMUM, MAXIMUM_S = 20, 156
 GRACE_S, STOPPED_S = 2, 9
 TIMING_S = 4
+NETWORKS_ROUNDS, NETWORKS_S, NETWORKS_AFTER_S, NETWORKS_BATCH, NETWORKS_PAUSE_S, NETWORKS_REQUESTS = 3, 6, 2, 128, 0.042, 1000
 BEHIND_GIB, BEHIND_CAPACITY_GIB, BEHIND_S = 20, 46, 40
 COST_PAIRS, COST_S = 24, 1
 # Blocks of one kernel end at different times, and then those that are left go on faster. One block has no such end, and its
@@ -226,6 +228,53 @@ def timing(part, result):
         print(way, result[way], flush=True)
 
 
+# ---- networks ----
+
+def networks(part, result):
+    """Two trainings of ResNet-50 beside each other, alternating with two that the driver slices: without pauses, and with pauses
+    as long as a step. Then requests of 5 ms beside the two without pauses."""
+    part.daemon()
+    pairs = {way: [part.trainer("--net", "resnet50", "--batch", NETWORKS_BATCH, "--warm-up", 10, "--seed", seed, name=f"{way}-{seed}", **env)
+                   for seed in (1, 2)] for way, env in WAYS}
+    for pair in pairs.values():
+        for p in pair:
+            p.expect("ready", part.deadline)
+
+    def rates(programs, seconds, pause=0):
+        for p in programs:
+            p.say(f"measure resnet50 {seconds} {pause} {NETWORKS_AFTER_S}")
+        return [1 / p.expect("measured", part.deadline)["mean_s"] for p in programs]
+
+    def rounds(pause):
+        found = {"alone": [], "hand": [], "slices": []}
+        for n in range(NETWORKS_ROUNDS):
+            found["alone"].append(rates([pairs["hand"][n % 2]], NETWORKS_S / 2, pause))
+            for way in ("hand", "slices") if n % 2 else ("slices", "hand"):
+                found[way].append(rates(pairs[way], NETWORKS_S, pause))
+        alone = statistics.median(r for one in found["alone"] for r in one)
+        one = {"steps_s": {k: [[round(x, 3) for x in r] for r in v] for k, v in found.items()}, "alone": round(alone, 2)}
+        for way in ("hand", "slices"):
+            one[way] = round(statistics.median(sum(r) for r in found[way]) / alone, 4)
+        one["to_slices"] = round(statistics.median(sum(a) / sum(b) for a, b in zip(found["hand"], found["slices"])), 4)
+        one["unequal_percent"] = round(max(100 * abs(2 * a / (a + b) - 1) for a, b in found["hand"]), 2)
+        print(one, flush=True)
+        return one
+
+    result["busy"] = rounds(0)
+    result["pauses"] = rounds(NETWORKS_PAUSE_S)
+    asks = Program(part, "asks", "--ms", 5, "--blocks", 1, "--requests", NETWORKS_REQUESTS, "--gap-ms", BETWEEN_MS)
+    for p in pairs["hand"]:
+        p.say(f"measure resnet50 {NETWORKS_REQUESTS * (BETWEEN_MS + 8) / 1000}")
+    time.sleep(2)
+    asks.go(120)
+    result["requests"] = spread(asks.done()["took_ms"])
+    print(result["requests"], flush=True)
+    asks.end()
+    for pair in pairs.values():
+        for p in pair:
+            p.kill()
+
+
 # ---- a stopped program, moves behind the back, the cost alone ----
 
 def stopped(part, result):
@@ -242,7 +291,7 @@ def stopped(part, result):
         now = a.client()
         if now["state"] == "draining" or now["limit"] < before["limit"]:
             asked = asked or b.base()
-        off = b.base() if (now.get("preempted") or {}).get("for_s") else 0
+        off = b.base() if "overdue" in now["flags"] and now["preempted"]["for_s"] else 0  # before, the two take turns
         time.sleep(0.001)
     time.sleep(1)
     os.kill(a.p.pid, signal.SIGCONT)
@@ -305,7 +354,7 @@ def cost(part, result):
         p.end()
 
 
-PARTS = {"preempt-delays": (delays, 320), "preempt-first": (first_kernels, 120), "preempt-exclusive": (exclusive, 60),
+PARTS = {"preempt-networks": (networks, 220), "preempt-delays": (delays, 320), "preempt-first": (first_kernels, 120), "preempt-exclusive": (exclusive, 60),
          "preempt-shares": (time_shares, 200), "preempt-maximum": (maximum, 200), "preempt-stopped": (stopped, 40),
          "preempt-behind": (behind, 200), "preempt-timing": (timing, 60), "preempt-cost": (cost, 90)}
 
@@ -324,6 +373,18 @@ def in_words(r):
 def figures(found):
     """Returns rows of (what, measured, goal, met), as in pages.py."""
     out = []
+    r = found.get("preempt-networks", {})
+    if "busy" in r:
+        one = r["busy"]
+        out.append((f"two ResNet-50 beside each other, {NETWORKS_ROUNDS} rounds; alone: {one['alone']} steps/s",
+                    f"together {one['hand']} of one alone, each within {one['unequal_percent']} % of half; with the driver's slices"
+                    f" {one['slices']}", "0.98 of one alone", one["hand"] >= 0.98 and one["unequal_percent"] <= 5))
+    if "pauses" in r:
+        one = r["pauses"]
+        out.append((f"… that sleep for 21 to 63 ms after each step; alone: {one['alone']} steps/s", f"together {one['hand']} of one alone; with the driver's slices {one['slices']}",
+                    "0.99 of slices", one["to_slices"] >= 0.99))
+    if "requests" in r:
+        out.append((f"requests of 5 ms beside two ResNet-50, {r['requests']['n']} times", in_words(r["requests"]), "p99 at most 20 ms", r["requests"]["p99"] <= 20))
     first = found.get("preempt-first", {})
     if "requests" in first:
         r = first["requests"]

@@ -194,8 +194,8 @@ class Part:
         return self.start([os.path.join(self.build, "programs", program), *map(str, args)], name or program, shared,
                           **env)
 
-    def trainer(self, *args, name, shared=True):
-        return self.start([sys.executable, os.path.join(HERE, "trainer.py"), *map(str, args)], name, shared)
+    def trainer(self, *args, name, shared=True, **env):
+        return self.start([sys.executable, os.path.join(HERE, "trainer.py"), *map(str, args)], name, shared, **env)
 
     def configure(self, classes=None, **settings):
         """Writes the daemon's configuration. classes: {name: {key: value}}. Returns the file's path."""

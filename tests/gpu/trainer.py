@@ -4,7 +4,9 @@ the program of any user. Each answer is one JSON line.
 
   train STEPS EPOCH      STEPS steps in epochs of EPOCH: the losses as hexadecimal float32, the ballast checked and
                          changed after every epoch
-  measure NET SECONDS    steps of one network for that many seconds: the seconds a step
+  measure NET SECONDS [PAUSE [AFTER]]
+                         steps of one network for that many seconds: the seconds a step. After each step it sleeps for
+                         PAUSE seconds, up to half more or less. The first AFTER seconds do not count
   exit                   ends the program (so does the end of stdin)
 
 Ballast is memory that is neither model nor activation: random words, made on the GPU. Their sum is taken when they are
@@ -13,6 +15,7 @@ made and again an epoch later."""
 import argparse
 import json
 import os
+import random
 import struct
 import sys
 import sysconfig
@@ -172,20 +175,30 @@ def train(net, ballast, steps, epoch):
     say("trained", steps=done, allocated=torch.cuda.memory_allocated())
 
 
-def measure(net, seconds):
-    """Returns the median seconds a step of rounds of ten steps with one synchronise each, and the processors' seconds a
-    step."""
+def run_for(net, seconds, pause, pauses):
+    """Returns the seconds a step of rounds of ten steps with one synchronise each."""
     rounds = []
-    torch.cuda.synchronize()
-    processors = time.process_time()
     began = end = time.monotonic()
     while end - began < seconds:
         start = end
         for _ in range(10):
             net.step()
+            if pause:
+                torch.cuda.synchronize()
+                time.sleep(pause * (0.5 + pauses.random()))
         torch.cuda.synchronize()
         end = time.monotonic()
         rounds.append((end - start) / 10)
+    return rounds
+
+
+def measure(net, pauses, seconds, pause=0, after=0):
+    """Returns the median seconds a step, and the processors' seconds a step."""
+    torch.cuda.synchronize()
+    run_for(net, after, pause, pauses)
+    processors, began = time.process_time(), time.monotonic()
+    rounds = run_for(net, seconds, pause, pauses)
+    end = time.monotonic()
     rounds.sort()
     return {"median_s": rounds[len(rounds) // 2], "mean_s": (end - began) / (10 * len(rounds)),
             "steps": 10 * len(rounds), "seconds": end - began,
@@ -197,6 +210,7 @@ def main():
     parser.add_argument("--net", action="append", choices=NETS, required=True)
     parser.add_argument("--ballast-gib", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=Pictures.BATCH, help="pictures in a step of resnet50")
     parser.add_argument("--warm-up", type=int, default=0, help="steps before the first order")
     parser.add_argument("--hold", action="store_true", help="wait for a line on stdin before touching the GPU")
     arguments = parser.parse_args()
@@ -207,7 +221,9 @@ def main():
     say("imported")
     if arguments.hold:
         sys.stdin.readline()
+    Pictures.BATCH = arguments.batch
     nets = {name: NETS[name](arguments.seed) for name in arguments.net}
+    pauses = random.Random(arguments.seed)
     for net in nets.values():
         for _ in range(arguments.warm_up):
             net.step()
@@ -223,7 +239,7 @@ def main():
         if words[0] == "train":
             train(nets[arguments.net[0]], ballast, int(words[1]), int(words[2]))
         elif words[0] == "measure":
-            say("measured", net=words[1], **measure(nets[words[1]], float(words[2])))
+            say("measured", net=words[1], **measure(nets[words[1]], pauses, *map(float, words[2:])))
         elif words[0] == "exit":
             break
         else:
