@@ -269,19 +269,26 @@ static bool has_rest(const struct side *side)
                (side->runs || side->budget_ns >= LEAST_NS || side->left_ns >= LEAST_NS);
 }
 
-/* Returns the side with the most of its part left, among equals the one that ran least recently.
- * NULL: none has any left. */
-static struct side *most_left(struct gpu *g)
+/* True if a runs before b. In each window the sides run in the same order. If the one with the most
+ * left began, a microsecond that it overdraws less would give it two turns in a row. */
+static bool is_before(const struct gpu *g, const struct side *a, const struct side *b)
+{
+        const bool fresh = a->ran_ns <= g->window_ns;
+
+        if (fresh != (b->ran_ns <= g->window_ns))
+                return fresh;
+        return fresh ? a->ran_ns < b->ran_ns : rest(a) > rest(b);
+}
+
+/* Returns the side that runs next: one that has not run in this window, else the one with the most
+ * of its part left. NULL: none has any left. */
+static struct side *next_side(struct gpu *g)
 {
         struct side *best = NULL, *side;
 
-        FOR_EACH_SIDE_OF (g, side) {
-                if (!side->competes || !has_rest(side))
-                        continue;
-                if (!best || rest(side) > rest(best) ||
-                    (rest(side) == rest(best) && side->ran_ns < best->ran_ns))
+        FOR_EACH_SIDE_OF (g, side)
+                if (side->competes && has_rest(side) && (!best || is_before(g, side, best)))
                         best = side;
-        }
         return best;
 }
 
@@ -339,7 +346,7 @@ static struct side *by_windows(struct sched *s, struct gpu *g)
         }
         if (now)
                 now->runs = false;
-        while (!(side = most_left(g))) /* this ends: each window adds to what each side has left */
+        while (!(side = next_side(g))) /* this ends: each window adds to what each side has left */
                 begin_window(s, g);
         return side;
 }
@@ -368,10 +375,10 @@ static struct side *by_floor(struct sched *s, struct gpu *g)
                     (side->priority == best->priority && side->ran_ns < best->ran_ns))
                         best = side;
         }
-        if (best) {
-                g->piece_end_ns = s->now_ns + (uint64_t)PIECE_NS;
-                g->piece_saved_ns -= CHANGES_NS; /* the higher priority loses no more than the floor */
-        }
+        if (!best)
+                return NULL;
+        g->piece_end_ns = s->now_ns + (uint64_t)PIECE_NS;
+        g->piece_saved_ns -= CHANGES_NS; /* so the higher priority loses no more than the floor */
         return best;
 }
 

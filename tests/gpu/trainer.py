@@ -4,7 +4,7 @@ the program of any user. Each answer is one JSON line.
 
   train STEPS EPOCH      STEPS steps in epochs of EPOCH: the losses as hexadecimal float32, the ballast checked and
                          changed after every epoch
-  measure NET SECONDS [PAUSE [AFTER]]
+  measure NET SECONDS [PAUSE [AFTER [SEED]]]
                          steps of one network for that many seconds: the seconds a step. After each step it sleeps for
                          PAUSE seconds, up to half more or less. The first AFTER seconds do not count
   exit                   ends the program (so does the end of stdin)
@@ -192,8 +192,9 @@ def run_for(net, seconds, pause, pauses):
     return rounds
 
 
-def measure(net, pauses, seconds, pause=0, after=0):
+def measure(net, seconds, pause=0, after=0, seed=0):
     """Returns the median seconds a step, and the processors' seconds a step."""
+    pauses = random.Random(seed)
     torch.cuda.synchronize()
     run_for(net, after, pause, pauses)
     processors, began = time.process_time(), time.monotonic()
@@ -223,7 +224,6 @@ def main():
         sys.stdin.readline()
     Pictures.BATCH = arguments.batch
     nets = {name: NETS[name](arguments.seed) for name in arguments.net}
-    pauses = random.Random(arguments.seed)
     for net in nets.values():
         for _ in range(arguments.warm_up):
             net.step()
@@ -239,7 +239,7 @@ def main():
         if words[0] == "train":
             train(nets[arguments.net[0]], ballast, int(words[1]), int(words[2]))
         elif words[0] == "measure":
-            say("measured", net=words[1], **measure(nets[words[1]], pauses, *map(float, words[2:])))
+            say("measured", net=words[1], **measure(nets[words[1]], *map(float, words[2:])))
         elif words[0] == "exit":
             break
         else:

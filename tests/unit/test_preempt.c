@@ -74,6 +74,26 @@ static void parts_of_the_time_are_kept_within_a_point(void **state)
         assert_parts(200, 800, 20);
 }
 
+/* A daemon wakes up late by some microseconds. */
+static void sides_run_in_the_same_order_in_each_window(void **state)
+{
+        BENCH;
+        struct tenant *t = runs_with(b, (struct sched_share){.minimum = 500}, 0);
+        unsigned turns = 0, late_us = 1;
+        bool on;
+
+        (void)runs(b, 0);
+        pass(b, NSEC_PER_SEC);
+        on = !t->preempted;
+        for (uint64_t end = b->now_ns + 10 * NSEC_PER_SEC; b->now_ns < end;) {
+                late_us = late_us * 37 % 401;
+                tick_at(b, sched_next_ns(b->s) + (uint64_t)late_us * 1000);
+                turns += t->preempted == on;
+                on = !t->preempted;
+        }
+        assert_in_range(turns, 195, 205);
+}
+
 static void a_part_too_short_for_a_change_is_saved(void **state)
 {
         BENCH;
@@ -560,6 +580,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(parts_of_the_time_are_kept_within_a_point),
+                cmocka_unit_test(sides_run_in_the_same_order_in_each_window),
                 cmocka_unit_test(a_part_too_short_for_a_change_is_saved),
                 cmocka_unit_test(equal_parts_run_beside_each_other),
                 cmocka_unit_test(beside_a_minimum_equal_parts_are_kept_in_windows),
