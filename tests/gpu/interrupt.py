@@ -25,7 +25,7 @@ def interrupted_job(part, kind, end, name):
 
 def interrupt(part, result):
     """Ctrl-C in PyTorch programs that wait for their turn behind a program that does not end soon."""
-    part.daemon(mode="exclusive", quantum=QUANTUM)
+    part.daemon(mode="exclusive", quantum=QUANTUM, freeze="off")  # otherwise both have a lease
     result["quantum"] = QUANTUM
     for kind in KINDS:
         end = os.path.join(part.root, "end-" + kind)
