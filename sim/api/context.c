@@ -23,6 +23,7 @@ static struct CUctx_st primary[SESSION_DEVICES];
  * contexts. */
 static _Atomic int device_error[SESSION_DEVICES];
 static uint64_t last_id;
+static CUcontext all; /* every context that ever was */
 
 void contexts_fail(CUresult error)
 {
@@ -49,6 +50,10 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const
         c->flags = flags;
         c->api_version = API_VERSION;
         c->charged = bytes;
+        if (!c->id) {
+                c->next_of_all = all;
+                all = c;
+        }
         c->id = ++last_id;
         c->limit[CU_LIMIT_STACK_SIZE] = 1024;
         c->limit[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 * MIB;
@@ -98,6 +103,66 @@ static void context_close(CUcontext c, bool although_retained)
         queues_free(&q);
         pthread_mutex_lock(&sim.lock);
 }
+
+/* ---- checkpoints ---- */
+
+bool contexts_idle(void)
+{
+        bool idle = true;
+
+        pthread_mutex_lock(&sim.lock);
+        for (CUcontext c = all; c; c = c->next_of_all)
+                for (CUstream s = c->alive ? c->streams : NULL; s; s = s->next_of_context)
+                        idle &= s->submitted == s->done;
+        pthread_mutex_unlock(&sim.lock);
+        return idle;
+}
+
+/* Returns a context that is alive, with channels or without; NULL: there is none. */
+static CUcontext find(bool with_channels)
+{
+        for (CUcontext c = all; c; c = c->next_of_all)
+                if (c->alive && (c->queues.groups > 0) == with_channels)
+                        return c;
+        return NULL;
+}
+
+void contexts_leave_card(void)
+{
+        CUcontext c;
+
+        pthread_mutex_lock(&sim.lock);
+        while ((c = find(true))) {
+                struct queues q = c->queues;
+
+                c->queues = (struct queues){0};
+                pthread_mutex_unlock(&sim.lock);
+                queues_free(&q);
+                pthread_mutex_lock(&sim.lock);
+        }
+        pthread_mutex_unlock(&sim.lock);
+}
+
+CUresult contexts_return(void)
+{
+        CUresult r = CUDA_SUCCESS;
+        CUcontext c;
+
+        pthread_mutex_lock(&sim.lock);
+        while (r == CUDA_SUCCESS && (c = find(false))) {
+                struct queues q;
+
+                pthread_mutex_unlock(&sim.lock);
+                r = queues_new(c->device, c->green_of, &q);
+                pthread_mutex_lock(&sim.lock);
+                if (r == CUDA_SUCCESS)
+                        c->queues = q;
+        }
+        pthread_mutex_unlock(&sim.lock);
+        return r;
+}
+
+/* ---- green contexts ---- */
 
 static CUresult green_open(CUcontext c)
 {

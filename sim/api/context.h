@@ -7,6 +7,13 @@
 CUresult context_green(CUdevice device, unsigned processors, CUcontext *ret_context);
 CUresult context_ungreen(CUcontext c);
 
+/* True if no stream of the process has work. */
+bool contexts_idle(void);
+/* Frees the channels of all contexts, as a checkpoint does. */
+void contexts_leave_card(void);
+/* Makes channels again for all contexts that have none. */
+CUresult contexts_return(void);
+
 /* Fails all contexts of the process, because the MPS server or another of its clients has
  * failed. */
 void contexts_fail(CUresult error);

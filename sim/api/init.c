@@ -6,6 +6,7 @@
 
 #include "base/macros.h"
 #include "sim/queue/capture.h"
+#include "sim/api/checkpoint.h"
 #include "sim/api/context.h"
 #include "sim/mps/client.h"
 #include "sim/session/fault.h"
@@ -96,6 +97,7 @@ static void init(void)
         /* As with the driver, exit handlers that the program registers later may still call CUDA.
          */
         (void)atexit(leave);
+        checkpoint_setup();
         atomic_store_explicit(&sim.state, SIM_READY, memory_order_release);
 }
 

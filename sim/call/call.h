@@ -13,6 +13,7 @@ enum api_flags {
         API_CONTEXT = 1 << 0, /* the call needs a current context that has not failed */
         API_UNSAFE = 1 << 1,  /* the call is refused while a capture forbids it */
         API_BEFORE_INIT = 1 << 2,
+        API_WHILE_LOCKED = 1 << 3, /* the call does not wait for the end of a checkpoint */
 };
 
 /* Begins every entry point; function is __func__. An error is the result of the whole call: not

@@ -1,6 +1,7 @@
 /* enter.c: the checks that begin every call. Must never take a lock in a child after fork. */
 #include "base/macros.h"
 #include "sim/call/captures.h"
+#include "sim/call/locked.h"
 #include "sim/session/fault.h"
 
 /* Returns an error if the card has vanished: submitted work has failed, and calls are refused. */
@@ -26,6 +27,9 @@ CUresult api_enter(const char *function, unsigned flags, CUcontext *ret_context)
         }
         if (sim_in_callback && !(flags & API_BEFORE_INIT))
                 return CUDA_ERROR_NOT_PERMITTED;
+        if (unlikely(atomic_load_explicit(&sim.locked, memory_order_relaxed)) &&
+            !(flags & (API_BEFORE_INIT | API_WHILE_LOCKED)))
+                calls_await_unlock();
         r = (CUresult)fault_check(function);
         if (r == CUDA_SUCCESS)
                 r = api_lost(flags);

@@ -43,7 +43,7 @@ struct CUctx_st {
         struct CUstream_st *hold;    /* a stream that all others wait for; NULL: none */
         struct CUmod_st *modules;
         struct queues queues;
-        CUcontext next_gone;
+        CUcontext next_gone, next_of_all;
         size_t limit[16];
 };
 

@@ -23,6 +23,7 @@ struct sim {
         /* Protects streams, events, captures, graphs and contexts; the space lock (space.h)
          * protects memory. Taken before any other lock; never held while work or user code runs. */
         pthread_mutex_t lock;
+        _Atomic bool locked;  /* for a checkpoint (locked.h) */
         _Atomic bool exiting; /* the process is exiting: running kernels end, and no call waits */
 };
 

@@ -373,7 +373,6 @@ void frames_stores(struct session *s, const struct session_store *host,
 {
         segment_lock(s->segment);
         if (own_valid(s)) {
-                s->own->uid = geteuid();
                 s->own->host = *host;
                 s->own->card = *card;
         }

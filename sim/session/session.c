@@ -396,6 +396,7 @@ int session_join(bool cuda, struct session **ret_session)
         slot->pid = getpid();
         (void)process_look(slot->pid, &slot->start, &slot->stack);
         slot->cuda = cuda;
+        slot->uid = geteuid();
         own_name(slot->name);
         atomic_store_explicit(&slot->state, SLOT_LIVE, memory_order_release);
         segment_unlock(g);

@@ -82,6 +82,16 @@ struct session_store {
         uint64_t device, inode;
 };
 
+/* A step of a checkpoint that somebody asks a process for (checkpoint.c). */
+struct session_checkpoint {
+        _Atomic uint32_t state; /* a CUprocessState */
+        _Atomic pid_t thread;   /* takes the steps; 0: none */
+        _Atomic pid_t asker;    /* the thread that asks now; 0: none */
+        _Atomic uint32_t step;  /* a futex; 0: none is asked for, or it is done */
+        uint32_t timeout_ms;
+        int32_t result;
+};
+
 struct session_slot {
         _Atomic uint32_t state;
         _Atomic bool cuda; /* the process has called cuInit; false: it only observes (NVML) */
@@ -93,7 +103,8 @@ struct session_slot {
         char name[16];
         struct session_use device[SESSION_DEVICES];
         struct session_store host, card; /* stores of the managed memory, if there is any */
-        uid_t uid;                       /* the user who may open the stores */
+        uid_t uid; /* the user who may open the stores, and checkpoint the process */
+        struct session_checkpoint checkpoint;
 };
 
 /* An injected fault: for a time the bus is slower, for one process or for all. */

@@ -484,6 +484,34 @@ typedef struct CUgraphExecUpdateResultInfo_st {
         CUgraphNode errorFromNode;
 } CUgraphExecUpdateResultInfo;
 
+/* ---- checkpoints of a process ---- */
+
+typedef struct CUcheckpointLockArgs_st {
+        unsigned int timeoutMs; /* 0: none */
+        unsigned int reserved0;
+        cuuint64_t reserved1[7];
+} CUcheckpointLockArgs;
+
+typedef struct CUcheckpointCheckpointArgs_st {
+        cuuint64_t reserved[8];
+} CUcheckpointCheckpointArgs;
+
+typedef struct CUcheckpointGpuPair_st {
+        CUuuid oldUuid, newUuid;
+} CUcheckpointGpuPair;
+
+/* Before CUDA 13.0, all 64 bytes were reserved. */
+typedef struct CUcheckpointRestoreArgs_st {
+        CUcheckpointGpuPair *gpuPairs;
+        unsigned int gpuPairsCount;
+        char reserved[52 - sizeof(CUcheckpointGpuPair *)];
+        cuuint64_t reserved1;
+} CUcheckpointRestoreArgs;
+
+typedef struct CUcheckpointUnlockArgs_st {
+        cuuint64_t reserved[8];
+} CUcheckpointUnlockArgs;
+
 /* ---- only passed through ---- */
 
 typedef struct CUDA_ARRAY_SPARSE_PROPERTIES_st CUDA_ARRAY_SPARSE_PROPERTIES;
@@ -498,7 +526,3 @@ typedef struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st CUDA_EXT_SEM_SIGNAL_NODE_PARAM
 typedef struct CUDA_EXT_SEM_WAIT_NODE_PARAMS_st CUDA_EXT_SEM_WAIT_NODE_PARAMS;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
 typedef struct CUtensorMap_st CUtensorMap;
-typedef struct CUcheckpointLockArgs_st CUcheckpointLockArgs;
-typedef struct CUcheckpointCheckpointArgs_st CUcheckpointCheckpointArgs;
-typedef struct CUcheckpointRestoreArgs_st CUcheckpointRestoreArgs;
-typedef struct CUcheckpointUnlockArgs_st CUcheckpointUnlockArgs;

@@ -20,6 +20,7 @@ import as_driver
 import audit
 import bench
 import caches
+import checkpoint
 import devices
 import drains
 import freezes
@@ -71,6 +72,7 @@ PAGES = (
     ("h200-jobs", "Jobs that are measured, paired and run", jobs.PARTS, jobs),
     ("h200-ranks", "Jobs of several ranks, on two GPUs of one machine", ranks.PARTS, ranks),
     ("h200-onecard", "Many ranks on one card", onecard.PARTS, report_onecard),
+    ("h200-checkpoint", "The driver's checkpoint of a process, on one H200", checkpoint.PARTS, checkpoint),
     ("h200-preempt", "Programs taken off the GPU, on one H200", preempt.PARTS, preempt),
     ("h200-shares", "Shares of classes past memory, on one GPU", shares.PARTS, shares),
     ("h200-bench", "`sublet bench` on one GPU", bench.PARTS, bench),

@@ -187,6 +187,7 @@ void program_options(int argc, char **argv, const struct options *defaults)
         began_ns = program_now_ns();
         (void)signal(SIGQUIT, say_where);
         options = *defaults;
+        optind = 1; /* a program may read its options before program_begin() does */
         if (!options.sample_bytes)
                 options.sample_bytes = 64 * KIB;
         while ((c = getopt_long(argc, argv, "", table, &index)) != -1) {
