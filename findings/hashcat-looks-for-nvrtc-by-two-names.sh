@@ -3,9 +3,10 @@
 # any installed CUDA, such as libnvrtc.so.12 or libnvrtc.so.13, the names in NVIDIA's runtime packages.
 #
 # hashcat 6.2.6 (Debian 12's 6.2.6+ds1-1+b1) contains two names, libnvrtc.so and libnvrtc.so.1, and tries no other.
-# The first is a link of development packages; the second exists in no release of CUDA. So beside a working driver and
-# NVRTC, hashcat goes on with OpenCL. For the driver it tries libcuda.so before libcuda.so.1, so a stub library for
-# linking comes first where there is one.
+# The first is a link that only development packages bring. The runtime packages name the file after CUDA's release.
+# Where only these are installed, hashcat says "CUDA SDK Toolkit not installed or incorrectly installed", and "Falling
+# back to OpenCL runtime". For the driver it tries libcuda.so before libcuda.so.1, so a stub for linking comes first
+# where there is one.
 #
 # Seen: libcuda.so libcuda.so.1 libnvrtc.so libnvrtc.so.1
 set -eu
@@ -21,4 +22,5 @@ known=$(grep -a -o 'lib\(cuda\|nvrtc\)\.so[.0-9]*' usr/bin/hashcat | sort -u | t
 grep -o 'find library=lib\(cuda\|nvrtc\)\.so[.0-9]*' loaded | sort -u
 echo "$known"
 grep -q 'find library=libnvrtc.so ' loaded
+grep -a -q "CUDA SDK Toolkit not installed or incorrectly installed" usr/bin/hashcat
 [ "$known" = "libcuda.so libcuda.so.1 libnvrtc.so libnvrtc.so.1 " ]
