@@ -35,7 +35,8 @@ static CUresult lock(uint32_t timeout_ms)
                 return CUDA_ERROR_ILLEGAL_STATE;
         calls_lock(true);
         while (!contexts_idle()) {
-                if (timeout_ms && session_now_ns() >= until_ns) {
+                if ((timeout_ms && session_now_ns() >= until_ns) ||
+                    !checkpoint_is_awaited(sim.session)) {
                         calls_lock(false);
                         return CUDA_ERROR_NOT_READY;
                 }
@@ -79,6 +80,8 @@ static CUresult save(void)
                 return CUDA_ERROR_ILLEGAL_STATE;
         if (has_range(is_managed))
                 return CUDA_ERROR_NOT_SUPPORTED;
+        if (!contexts_idle()) /* by a call that had begun before the lock */
+                return CUDA_ERROR_NOT_READY;
         if (has_range(is_imported)) {
                 state = CU_PROCESS_STATE_FAILED;
                 return CUDA_ERROR_UNKNOWN;
@@ -119,11 +122,13 @@ static CUresult restore(void)
 
                 cross_the_bus(d, SESSION_TO_DEVICE, away[d].bytes);
                 session_count(&own->counters.h2d_bytes, away[d].bytes);
-                atomic_fetch_add(&own->contexts, away[d].contexts);
-                trace_card(d);
         }
         if (contexts_return() != CUDA_SUCCESS)
                 return fail(sim.devices, CUDA_ERROR_OPERATING_SYSTEM);
+        for (unsigned d = 0; d < sim.devices; d++) {
+                atomic_fetch_add(&session_own(sim.session, d)->contexts, away[d].contexts);
+                trace_card(d);
+        }
         state = CU_PROCESS_STATE_LOCKED;
         return CUDA_SUCCESS;
 }
@@ -169,6 +174,8 @@ static void *serve(void *started)
                 if (atomic_load(&sim.exiting)) /* the slot may be another process's by now */
                         return NULL;
                 r = take(step, timeout_ms);
+                if (atomic_load(&sim.exiting))
+                        return NULL;
                 checkpoint_answer(sim.session, (int)r, (uint32_t)state);
         }
 }

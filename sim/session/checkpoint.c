@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -46,6 +45,18 @@ static bool has_ended(struct session *s, const struct session_slot *slot, pid_t 
         return !slot_live(slot) || slot->pid != pid;
 }
 
+static bool lives(pid_t thread)
+{
+        uint64_t start, stack;
+
+        return process_look(thread, &start, &stack);
+}
+
+bool checkpoint_is_awaited(struct session *s)
+{
+        return lives(atomic_load(&s->own->checkpoint.asker));
+}
+
 /* Waits until nobody else asks. */
 static void begin_to_ask(struct session_checkpoint *c)
 {
@@ -54,7 +65,7 @@ static void begin_to_ask(struct session_checkpoint *c)
 
                 if (atomic_compare_exchange_strong(&c->asker, &other, gettid()))
                         return;
-                if (kill(other, 0) < 0 && errno == ESRCH)
+                if (!lives(other))
                         (void)atomic_compare_exchange_strong(&c->asker, &other, 0);
                 else
                         (void)nanosleep(&(struct timespec){.tv_nsec = NSEC_PER_MSEC}, NULL);
@@ -69,7 +80,8 @@ int checkpoint_ask(struct session *s, pid_t pid, enum checkpoint_step step, uint
         if (r < 0)
                 return r;
         begin_to_ask(&slot->checkpoint);
-        while (atomic_load(&slot->checkpoint.step) && r == 0) { /* one whose asker was killed */
+        while (atomic_load(&slot->checkpoint.step) &&
+               r == 0) { /* for one that was killed meanwhile */
                 await_change(&slot->checkpoint.step, atomic_load(&slot->checkpoint.step));
                 r = has_ended(s, slot, pid) ? -ESRCH : 0;
         }

@@ -25,5 +25,7 @@ int checkpoint_look(struct session *s, pid_t pid, uint32_t *ret_state, pid_t *re
 void checkpoint_serve(struct session *s);
 /* Waits until somebody asks for a step. */
 enum checkpoint_step checkpoint_next(struct session *s, uint32_t *ret_timeout_ms);
+/* False: who asked for the step has ended. */
+bool checkpoint_is_awaited(struct session *s);
 /* Ends the step, and sets the process's state. */
 void checkpoint_answer(struct session *s, int result, uint32_t state);

@@ -81,6 +81,9 @@ void segment_unlock(struct session_segment *g);
  * -ENOTUNIQ: the list names a card twice. */
 int visible_cards(const struct session_segment *g, const char *folder, const char *list,
                   uint8_t ret_card[static SESSION_DEVICES]);
+/* Reads when a process or thread started, and where its stack is (0: unknown). False: it has ended.
+ */
+bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack);
 /* Needs segment_lock(). -ENOMEM: the card is full. */
 int segment_charge(struct session *s, unsigned device, uint64_t bytes);
 

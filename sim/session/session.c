@@ -106,7 +106,7 @@ static int settings_read(struct settings *ret)
 /* Finds when a live process began, and where its stack begins; 0: we may not see the stack. exec()
  * changes only the stack. Returns false if the process is gone or a zombie. A zombie main thread
  * counts as a live process while other threads run. */
-static bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
+bool process_look(pid_t pid, uint64_t *ret_start, uint64_t *ret_stack)
 {
         char path[64], text[1024], *field;
         _cleanup_close_ int fd = -EBADF;

@@ -269,8 +269,8 @@ struct side {
         bool busy;                 /* a client is not idle */
 
         /* preempt.c */
-        bool idles;        /* no client has work that it need not give way with */
-        bool works;        /* a client has such work, and its maximum leaves it time */
+        bool idles;        /* all clients are idle, or are asked to give way */
+        bool works;        /* one is not, and its maximum leaves it time */
         bool can;          /* it can be preempted */
         bool competes;     /* it works, can be preempted, and none such has a higher priority */
         bool runs;         /* it is the one that has the GPU's time */

@@ -11,7 +11,7 @@
 #define PIECE_NS ((int64_t)(10 * NSEC_PER_MSEC))
 /* What a change of sides and the change back cost. */
 #define CHANGES_NS ((int64_t)NSEC_PER_MSEC)
-/* So no side runs for less than this. */
+/* A part shorter than this is saved. */
 #define LEAST_NS (2 * CHANGES_NS)
 /* A program is without gaps if it idles for less than a twentieth of its time: 20 ns of work cancel
  * 1 ns of a gap. */
@@ -269,8 +269,8 @@ static bool has_rest(const struct side *side)
                (side->runs || side->budget_ns >= LEAST_NS || side->left_ns >= LEAST_NS);
 }
 
-/* True if a runs before b. In each window the sides run in the same order. If the one with the most
- * left began, a microsecond that it overdraws less would give it two turns in a row. */
+/* True if a runs before b. In each window the sides run in the same order. Ordered by what is left,
+ * a side that overdrew a microsecond less than the other would run twice in a row. */
 static bool is_before(const struct gpu *g, const struct side *a, const struct side *b)
 {
         const bool fresh = a->ran_ns <= g->window_ns;
@@ -307,7 +307,8 @@ static bool one_begins(const struct sched *s, const struct gpu *g)
         return false;
 }
 
-/* Returns the side that begins to work and takes the GPU from `now`; NULL: none does. */
+/* Returns the side that begins to work and takes the GPU from `now`; NULL: none does. Any rest of
+ * its part is enough: a program with short gaps would otherwise lose its turn in each of them. */
 static struct side *interrupts(const struct sched *s, struct gpu *g, const struct side *now)
 {
         struct side *best = NULL, *side;
@@ -315,9 +316,8 @@ static struct side *interrupts(const struct sched *s, struct gpu *g, const struc
         FOR_EACH_SIDE_OF (g, side) {
                 if (side == now || !begins(s, side) || !has_rest(side) || PLANTED(LENT_FOR_GOOD))
                         continue;
-                if (rest(side) < rest(now) ||
-                    (rest(side) == rest(now) && now->since_ns == s->now_ns))
-                        continue;
+                if (now->since_ns == s->now_ns && rest(side) <= rest(now))
+                        continue; /* both begin */
                 if (!best || rest(side) > rest(best))
                         best = side;
         }
@@ -371,8 +371,7 @@ static struct side *by_floor(struct sched *s, struct gpu *g)
         FOR_EACH_SIDE_OF (g, side) {
                 if (!side->works || !side->can || side->competes)
                         continue;
-                if (!best || side->priority > best->priority ||
-                    (side->priority == best->priority && side->ran_ns < best->ran_ns))
+                if (!best || side->ran_ns < best->ran_ns)
                         best = side;
         }
         if (!best)
@@ -445,23 +444,26 @@ static void run_one(struct sched *s, struct gpu *g, bool lower)
 /* True if the sides take turns although their parts are equal: two of them or more have worked for
  * a while almost without gaps, and all that work are single programs that can be preempted. A turn
  * costs them less than slices do. In slices, a program that waits for each of its kernels would run
- * one kernel in each round. */
+ * one kernel in each round. One that has used up its maximum counts, unless a program with gaps
+ * works: that one would gain nothing by turns. */
 static bool take_turns(struct sched *s, struct gpu *g)
 {
-        unsigned n = 0;
-        bool all = g->side_most > 0;
+        unsigned n = 0, now = 0;
+        bool all = g->side_most > 0, gaps = false;
         struct side *side;
 
         FOR_EACH_SIDE_OF (g, side) {
                 side->gapless = side->gaps_ns < (side->gapless ? PREEMPT_GAPS_NS : INT64_C(1));
                 n += side->gapless;
+                now += side->gapless && side->works;
+                gaps |= side->works && !side->gapless;
                 all &= !side->works || (side->competes && side->clients == 1);
         }
         FOR_EACH_SIDE_OF (g, side)
                 if (all && side->competes && !side->gapless)
                         wake_at(s, s->now_ns + MAX((uint64_t)side->gaps_ns * GAPS_FORGOTTEN + 1,
                                                    (uint64_t)LEAST_NS));
-        return all && n > 1 && !PLANTED(NO_TURNS);
+        return all && (now > 1 || (n > 1 && !gaps)) && !PLANTED(NO_TURNS);
 }
 
 /* ---- the decision ---- */

@@ -1,5 +1,4 @@
-"""The parts that ask the driver what its checkpoint of a whole process does, and their page. The process asks for its own
-checkpoint (tests/programs/checkpoint.c)."""
+"""The parts that ask the driver what its checkpoint of a whole process does, and their page. Mostly, the process asks for its own (tests/programs/checkpoint.c)."""
 
 import subprocess
 
@@ -111,7 +110,7 @@ PARTS = {"checkpoint-calls": (calls, 90), "checkpoint-objects": (objects, 60), "
 # ---- the page ----
 
 ABOUT = ("NVIDIA's driver can take a whole process off the card, and put it back (`cuCheckpointProcess…`). This page says what that"
-         " does to a process that asks for it itself.")
+         " does. Mostly, the process asks for its own.")
 
 
 def steps_of(events):

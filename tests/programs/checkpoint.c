@@ -1,5 +1,5 @@
 /* checkpoint.c: what the driver's checkpoint of a process does, asked on a card and on the
- * simulator. The process checkpoints itself, from a thread of its own.
+ * simulator. But for --how other, the process asks for its own.
  *
  *   --how times   --bytes of device memory and --count MiB of registered host memory: how long each
  *                 step takes. Waits for a line on stdin before it comes back

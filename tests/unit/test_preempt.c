@@ -165,6 +165,46 @@ static void short_requests_interrupt_within_their_part(void **state)
         }
 }
 
+/* Lets t work and idle by turns, and returns the percentage of the time that it has. */
+static uint64_t part_with_gaps(struct bench *b, struct tenant *t, uint64_t work_ns, uint64_t gap_ns)
+{
+        const uint64_t begin_ns = b->now_ns, end_ns = begin_ns + 5 * NSEC_PER_SEC;
+        uint64_t sum = 0;
+
+        while (b->now_ns < end_ns) {
+                uint64_t done = 0;
+
+                while (done < work_ns)
+                        done += ran(b, t, MS / 10);
+                sum += done;
+                idle(b, t, true);
+                pass(b, gap_ns);
+                idle(b, t, false);
+        }
+        return sum * 100 / (b->now_ns - begin_ns);
+}
+
+static void a_minimum_is_kept_for_a_program_with_short_gaps(void **state)
+{
+        BENCH;
+        struct tenant *t = runs_with(b, (struct sched_share){.minimum = 500}, 0);
+
+        (void)runs(b, 0);
+        /* A window may end during a gap, and with it what is left of the part. */
+        assert_in_range(part_with_gaps(b, t, MS, MS / 5), 46, 60);
+        assert_in_range(part_with_gaps(b, t, 5 * MS, 2 * MS), 44, 60);
+}
+
+static void parts_of_three_are_kept_although_one_has_gaps(void **state)
+{
+        BENCH;
+        struct tenant *t = runs(b, 600);
+
+        (void)runs(b, 100);
+        (void)runs(b, 300);
+        assert_in_range(part_with_gaps(b, t, 3 * MS, MS), 52, 65);
+}
+
 static void requests_get_no_more_than_their_part(void **state)
 {
         BENCH;
@@ -250,6 +290,23 @@ static void a_higher_priority_that_begins_ends_the_floors_piece(void **state)
         assert_true(!low->preempted && high->preempted);
         idle(b, other, false);
         assert_true(low->preempted && !other->preempted);
+}
+
+static void each_lower_priority_has_a_part_of_the_floor(void **state)
+{
+        BENCH;
+        struct tenant *lowest = runs_with(b, (struct sched_share){0}, -1);
+        struct tenant *low = runs_with(b, (struct sched_share){0}, 0);
+        uint64_t sums[2] = {0};
+
+        (void)runs_with(b, (struct sched_share){0}, 1);
+        for (unsigned i = 0; i < 11000; i++) {
+                pass(b, MS);
+                sums[0] += !lowest->preempted;
+                sums[1] += !low->preempted;
+        }
+        assert_in_range(sums[0], 230, 270);
+        assert_in_range(sums[1], 230, 270);
 }
 
 /* ---- mode exclusive ---- */
@@ -347,6 +404,27 @@ static void programs_with_maxima_take_turns(void **state)
         }
         assert_in_range(t_ms, 390, 420);
         assert_in_range(u_ms, 590, 620);
+}
+
+static void a_used_up_maximum_makes_no_program_with_gaps_take_turns(void **state)
+{
+        BENCH;
+        struct tenant *t = runs_with(b, (struct sched_share){.maximum = 200}, 0), *u, *gaps;
+
+        u = runs(b, 0);
+        gaps = runs(b, 0);
+        for (unsigned i = 0; i < 5000; i++) {
+                idle(b, gaps, true);
+                pass(b, 2 * MS);
+                idle(b, gaps, false);
+                pass(b, 2 * MS);
+                if (t->preempted && i > 4000)
+                        assert_false(u->preempted && gaps->preempted);
+        }
+        while (!t->preempted)
+                pass(b, MS);
+        assert_false(is_serial(b));
+        assert_false(u->preempted || gaps->preempted);
 }
 
 static void time_not_used_of_a_maximum_is_lost(void **state)
@@ -587,18 +665,22 @@ int main(void)
                 cmocka_unit_test(an_idle_program_changes_no_part_of_others),
                 cmocka_unit_test(an_idle_part_is_lent_and_taken_back),
                 cmocka_unit_test(short_requests_interrupt_within_their_part),
+                cmocka_unit_test(a_minimum_is_kept_for_a_program_with_short_gaps),
+                cmocka_unit_test(parts_of_three_are_kept_although_one_has_gaps),
                 cmocka_unit_test(requests_get_no_more_than_their_part),
                 cmocka_unit_test(a_higher_priority_preempts_at_once),
                 cmocka_unit_test(lower_priorities_get_the_floor),
                 cmocka_unit_test(requests_of_a_higher_priority_with_gaps_are_not_interrupted),
                 cmocka_unit_test(short_gaps_of_a_higher_priority_do_not_use_up_the_floor),
                 cmocka_unit_test(a_higher_priority_that_begins_ends_the_floors_piece),
+                cmocka_unit_test(each_lower_priority_has_a_part_of_the_floor),
                 cmocka_unit_test(in_mode_exclusive_a_request_begins_at_once),
                 cmocka_unit_test(in_mode_exclusive_one_runs_at_a_time),
                 cmocka_unit_test(beside_one_that_cannot_be_preempted_leases_exist_one_at_a_time),
                 cmocka_unit_test(a_maximum_holds_in_each_window),
                 cmocka_unit_test(a_maximum_holds_beside_others),
                 cmocka_unit_test(programs_with_maxima_take_turns),
+                cmocka_unit_test(a_used_up_maximum_makes_no_program_with_gaps_take_turns),
                 cmocka_unit_test(time_not_used_of_a_maximum_is_lost),
                 cmocka_unit_test(a_maximum_of_a_user_counts_for_all_his_clients),
                 cmocka_unit_test(an_overdue_client_leaves_the_time_to_others),
