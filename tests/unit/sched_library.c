@@ -336,7 +336,7 @@ void drained(struct world *w, struct process *p)
         } else {
                 p->old_lease = p->lease_known ? lease : 0;
                 p->lease = 0;
-                p->idle = p->failed = false;
+                p->idle = false;
                 for (unsigned i = 0; i < w->o.gpus; i++)
                         p->gpu[i].request_sent = false;
                 send_lease(w, p, UP_DRAINED, lease);

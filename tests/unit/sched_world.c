@@ -219,6 +219,7 @@ static void deliver_up(struct world *w, struct process *p, const struct message 
                 r = sched_client_idle(w->s, p->id, m->lease, m->idle, w->now_ns, &out);
                 break;
         case UP_DRAINED:
+                p->failed = false; /* until now the daemon knows of the failed drain alone */
                 r = sched_client_drained(w->s, p->id, m->lease, w->now_ns, &out);
                 break;
         case UP_DRAIN_FAILED:
