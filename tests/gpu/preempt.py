@@ -30,6 +30,7 @@ REQUESTS, REQUEST_MS = 40, 5
 REQUESTS_LONG, REQUESTS_BESIDE, BETWEEN_MS = 1000, 300, 25
 EXCLUSIVE_REQUESTS, EXCLUSIVE_BETWEEN_MS = 200, 100
 SHARES, SHARES_S = ((5, 95), (20, 80), (50, 50)), 16
+GAP_MS = 3
 MAXIMUM, MAXIMUM_S = 20, 156
 GRACE_S, STOPPED_S = 2, 9
 TIMING_S = 4
@@ -170,9 +171,9 @@ def exclusive(part, result):
 
 # ---- parts of the time ----
 
-def two_shares(part, asked, kernels_ms, seconds):
-    pair = [Program(part, name, "--ms", ms, *ONE_BLOCK, SUBLET_SHARE=f"{percent / 100}:1")
-            for name, ms, percent in zip("ab", kernels_ms, asked)]
+def two_shares(part, asked, kernels_ms, seconds, gap_ms=0):
+    pair = [Program(part, name, "--ms", ms, *ONE_BLOCK, *(("--gap-ms", gap_ms) if gap_ms and name == "a" else ()),
+                    SUBLET_SHARE=f"{percent / 100}:1") for name, ms, percent in zip("ab", kernels_ms, asked)]
     base = pair[0].base()
     for p in pair:
         p.go(seconds, base)
@@ -193,6 +194,8 @@ def time_shares(part, result):
     for asked in SHARES:
         result[f"{asked[0]}:{asked[1]}"] = two_shares(part, asked, (1, 5000), SHARES_S)
         print(asked, result[f"{asked[0]}:{asked[1]}"], flush=True)
+    result["gaps"] = two_shares(part, (50, 50), (5, 5000), SHARES_S, GAP_MS)
+    print("gaps", result["gaps"], flush=True)
 
 
 def maximum(part, result):
@@ -418,8 +421,12 @@ def figures(found):
         r = found["preempt-exclusive"]["requests"]
         out.append((f"mode *exclusive*: a request of 1 ms after each {EXCLUSIVE_BETWEEN_MS / 1000} s beside kernels of 4 s, {r['n']} times",
                     in_words(r), "median at most 10 ms, p99 50 ms", r["p50"] <= 10 and r["p99"] <= 50))
+    gaps = found.get("preempt-shares", {}).get("gaps")
+    if gaps:
+        out.append((f"minima of 50:50, the first with kernels of 5 ms and gaps of {GAP_MS / 2} to {GAP_MS * 1.5} ms, {gaps['windows']} windows"
+                    " of 1 s", f"{gaps['share_percent']} % on average; {gaps['total_percent']} % in all", None, None))
     for asked, r in found.get("preempt-shares", {}).items():
-        if isinstance(r, dict):
+        if isinstance(r, dict) and asked != "gaps":
             out.append((f"minima of {asked}, kernels of 1 ms and of 5 s, {r['windows']} windows of 1 s",
                         f"{r['share_percent']} % on average; 99 of 100 windows within {r['off_p99']} points, all within"
                         f" {r['off_most']}; {r['total_percent']} % in all", "within 1 point in 99 of 100", r["off_p99"] <= 1))
