@@ -20,7 +20,7 @@
 #include "sim/space/space.h"
 #include "sim/space/trace.h"
 
-/* What has left each card. */
+/* Bytes and contexts that are off each card. */
 static struct {
         uint64_t bytes;
         uint32_t contexts;
@@ -214,34 +214,30 @@ static CUresult ask(const char *function, int pid, enum checkpoint_step step, ui
                                  : r;
 }
 
-static CUresult look(const char *function, int pid, uint32_t *ret_state, pid_t *ret_thread)
+static CUresult find(const char *function, int pid, const struct session_checkpoint **ret)
 {
         CUresult r = api_enter(function, API_WHILE_LOCKED, NULL);
 
-        return r == CUDA_SUCCESS
-                       ? result_of(checkpoint_look(sim.session, pid, ret_state, ret_thread))
-                       : r;
+        return r == CUDA_SUCCESS ? result_of(checkpoint_find(sim.session, pid, ret)) : r;
 }
 
 EXPORT CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-        uint32_t ignored;
-        pid_t thread;
-        CUresult r = tid ? look(__func__, pid, &ignored, &thread) : CUDA_ERROR_INVALID_VALUE;
+        const struct session_checkpoint *c;
+        CUresult r = tid ? find(__func__, pid, &c) : CUDA_ERROR_INVALID_VALUE;
 
         if (r == CUDA_SUCCESS)
-                *tid = thread;
+                *tid = atomic_load(&c->thread);
         return r;
 }
 
 EXPORT CUresult cuCheckpointProcessGetState(int pid, CUprocessState *ret_state)
 {
-        uint32_t now;
-        pid_t ignored;
-        CUresult r = ret_state ? look(__func__, pid, &now, &ignored) : CUDA_ERROR_INVALID_VALUE;
+        const struct session_checkpoint *c;
+        CUresult r = ret_state ? find(__func__, pid, &c) : CUDA_ERROR_INVALID_VALUE;
 
         if (r == CUDA_SUCCESS)
-                *ret_state = (CUprocessState)now;
+                *ret_state = (CUprocessState)atomic_load(&c->state);
         return r;
 }
 
@@ -258,9 +254,8 @@ EXPORT CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArg
 
 EXPORT CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-        if (args && args->gpuPairsCount)
-                return CUDA_ERROR_NOT_SUPPORTED; /* the simulator moves no process to another card
-                                                  */
+        if (args && args->gpuPairsCount) /* no process moves to another card here */
+                return CUDA_ERROR_NOT_SUPPORTED;
         return ask(__func__, pid, CHECKPOINT_RESTORE, 0);
 }
 

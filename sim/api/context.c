@@ -40,7 +40,6 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const
 {
         uint64_t bytes = c->green_of ? 0 : session_device(sim.session, device)->context_bytes;
         CUresult r = (CUresult)atomic_load(&device_error[device]);
-        bool is_new;
 
         if (r != CUDA_SUCCESS)
                 return r;
@@ -51,8 +50,6 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const
         c->flags = flags;
         c->api_version = API_VERSION;
         c->charged = bytes;
-        is_new = !c->id;
-        c->id = ++last_id;
         c->limit[CU_LIMIT_STACK_SIZE] = 1024;
         c->limit[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 * MIB;
         c->limit[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 * MIB;
@@ -62,14 +59,14 @@ static CUresult context_open(CUcontext c, unsigned device, unsigned flags, const
         r = stream_new(c, 0, 0, &c->legacy);
         if (r != CUDA_SUCCESS) {
                 c->alive = false;
-                c->id = is_new ? 0 : c->id;
                 session_uncharge(sim.session, device, bytes);
                 return r;
         }
-        if (is_new) {
+        if (!c->id) {
                 c->next_of_all = all;
                 all = c;
         }
+        c->id = ++last_id;
         c->legacy->legacy = true;
         c->queues = *q;
         atomic_fetch_add(&session_own(sim.session, device)->contexts, 1);

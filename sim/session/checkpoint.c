@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "sim/session/segment.h"
+#include "sim/session/session_time.h"
 
 static void await_change(_Atomic uint32_t *word, uint32_t from)
 {
@@ -68,8 +69,21 @@ static void begin_to_ask(struct session_checkpoint *c)
                 if (!lives(other))
                         (void)atomic_compare_exchange_strong(&c->asker, &other, 0);
                 else
-                        (void)nanosleep(&(struct timespec){.tv_nsec = NSEC_PER_MSEC}, NULL);
+                        session_sleep_until(session_now_ns() + NSEC_PER_MSEC);
         }
+}
+
+/* Waits until no step is under way. 0; -ESRCH: the process has ended. */
+static int await_end(struct session *s, struct session_slot *slot, pid_t pid)
+{
+        uint32_t step;
+
+        while ((step = atomic_load(&slot->checkpoint.step))) {
+                await_change(&slot->checkpoint.step, step);
+                if (has_ended(s, slot, pid))
+                        return -ESRCH;
+        }
+        return 0;
 }
 
 int checkpoint_ask(struct session *s, pid_t pid, enum checkpoint_step step, uint32_t timeout_ms)
@@ -80,18 +94,11 @@ int checkpoint_ask(struct session *s, pid_t pid, enum checkpoint_step step, uint
         if (r < 0)
                 return r;
         begin_to_ask(&slot->checkpoint);
-        while (atomic_load(&slot->checkpoint.step) &&
-               r == 0) { /* for one that was killed meanwhile */
-                await_change(&slot->checkpoint.step, atomic_load(&slot->checkpoint.step));
-                r = has_ended(s, slot, pid) ? -ESRCH : 0;
-        }
+        r = await_end(s, slot, pid); /* a killed asker may have left a step behind */
         if (r == 0) {
                 slot->checkpoint.timeout_ms = timeout_ms;
                 set(&slot->checkpoint.step, step);
-        }
-        while (atomic_load(&slot->checkpoint.step) == (uint32_t)step && r == 0) {
-                await_change(&slot->checkpoint.step, step);
-                r = has_ended(s, slot, pid) ? -ESRCH : 0;
+                r = await_end(s, slot, pid);
         }
         if (r == 0)
                 r = slot->checkpoint.result;
@@ -99,16 +106,14 @@ int checkpoint_ask(struct session *s, pid_t pid, enum checkpoint_step step, uint
         return r;
 }
 
-int checkpoint_look(struct session *s, pid_t pid, uint32_t *ret_state, pid_t *ret_thread)
+int checkpoint_find(struct session *s, pid_t pid, const struct session_checkpoint **ret)
 {
         struct session_slot *slot;
         int r = slot_of(s, pid, &slot);
 
-        if (r < 0)
-                return r;
-        *ret_state = atomic_load(&slot->checkpoint.state);
-        *ret_thread = atomic_load(&slot->checkpoint.thread);
-        return 0;
+        if (r == 0)
+                *ret = &slot->checkpoint;
+        return r;
 }
 
 void checkpoint_serve(struct session *s)

@@ -16,8 +16,8 @@ enum checkpoint_step {
  * -ESRCH: no process of the session with this number has called cuInit, or it has ended; -EPERM: it
  * is another user's. */
 int checkpoint_ask(struct session *s, pid_t pid, enum checkpoint_step step, uint32_t timeout_ms);
-/* Tells a process's state (a CUprocessState) and its thread for the steps. -ESRCH, -EPERM. */
-int checkpoint_look(struct session *s, pid_t pid, uint32_t *ret_state, pid_t *ret_thread);
+/* Finds the state and the thread of a process, for reading. -ESRCH, -EPERM. */
+int checkpoint_find(struct session *s, pid_t pid, const struct session_checkpoint **ret);
 
 /* ---- for the thread that takes the steps ---- */
 

@@ -9,7 +9,7 @@
 
 /* A lower priority has saved time for a higher one's pause when it can run for so long. */
 #define PIECE_NS ((int64_t)(10 * NSEC_PER_MSEC))
-/* What a change of sides and the change back cost. */
+/* The cost of two changes of sides: there and back. */
 #define CHANGES_NS ((int64_t)NSEC_PER_MSEC)
 /* A part shorter than this is saved. */
 #define LEAST_NS (2 * CHANGES_NS)

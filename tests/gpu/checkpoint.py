@@ -1,13 +1,12 @@
-"""The parts that ask the driver what its checkpoint of a whole process does, and their page. Mostly, the process asks for its own (tests/programs/checkpoint.c)."""
+"""The parts that ask the driver what its checkpoint of a whole process does, and their page. tests/programs/checkpoint.c is
+the program."""
 
-import subprocess
-
-import os
 import time
 
 import pages
 import parts
 import suite
+from jobs import sublet
 from parts import size
 from suite import Failure
 
@@ -48,9 +47,7 @@ def times(part, result):
         p = part.program("checkpoint", "--how", "times", "--bytes", size(device), "--block", size(1 / 4), "--rounds", ROUNDS,
                          "--count", host if suite.rehearsing() else host * 1024, name=f"times-{device}-{host}", shared=False)
         found = {"used_mib": []}
-        before = None
         for _ in range(ROUNDS):
-            before = before or card.used()
             p.expect("away", part.deadline)
             found["used_mib"].append(round(card.used() / 2**20))
             p.say("")
@@ -65,10 +62,6 @@ def times(part, result):
                 found.setdefault("copy_gb_s", []).append(e["gb_s_at"])
         result[f"{device} GiB, {host} GiB"] = found
         print(device, host, found, flush=True)
-
-
-def order(part, *words):
-    part.start([os.path.join(part.build, "sublet"), *map(str, words)], words[0], False, SUBLET_DIR=part.dir).wait(part.deadline)
 
 
 def frozen(part, result):
@@ -87,11 +80,11 @@ def frozen(part, result):
             p.expect("done", part.deadline)
             parts.wait_until(part, lambda: count() > 1000, "kernel that counts")
         parts.wait_until(part, lambda p=p: next(c for c in part.gpu()["clients"] if c["pid"] == p.pid)["preempted"], "hand that knows it")
-        order(part, "pause", p.pid)
+        sublet(part, "pause", "pause", str(p.pid)).wait(part.deadline)
         before = count()
         events = asked(part, "other", "--seed", p.pid)
         between = count()
-        order(part, "resume", p.pid)
+        sublet(part, "resume", "resume", str(p.pid)).wait(part.deadline)
         found = {"before": before, "between": between, "events": events}
         if name == "in a kernel":
             parts.wait_until(part, lambda n=between: count() > n + 1000, "kernel that counts on")
@@ -109,8 +102,8 @@ PARTS = {"checkpoint-calls": (calls, 90), "checkpoint-objects": (objects, 60), "
 
 # ---- the page ----
 
-ABOUT = ("NVIDIA's driver can take a whole process off the card, and put it back (`cuCheckpointProcess…`). This page says what that"
-         " does. Mostly, the process asks for its own.")
+ABOUT = ("NVIDIA's driver can take a whole process off the card, and put it back (`cuCheckpointProcess…`). This page says what"
+         " happens then. In most parts the process asks for its own checkpoint.")
 
 
 def steps_of(events):

@@ -47,7 +47,7 @@ class Program:
     """A program of preempt.cu that is ready, and that the hand knows."""
 
     def __init__(self, part, name, *args, shared=True, **env):
-        self.part, self.bin, self.speed_known = part, 1, False
+        self.part, self.bin = part, 0  # bin: what it does in a bin that it has whole; 0: not known
         self.p = part.start([suite.build_cuda(part, "preempt"), *map(str, args)], name, shared, **env)
         self.ready = self.p.expect("ready", part.deadline)
         if shared and env.get("SUBLET_FREEZE") != "off":
@@ -68,7 +68,7 @@ class Program:
         its speed before it began may be another."""
         self.result = self.p.expect("done", self.part.deadline)
         bins = sorted(self.result["bins"])
-        if not self.speed_known and any(bins):
+        if not self.bin and any(bins):
             top = bins[-max(len(bins) // 100, 1)]
             whole = [n for n in bins if n > 0.9 * top]
             self.bin = whole[len(whole) // 2]
@@ -81,7 +81,7 @@ class Program:
         if not bins:
             raise Failure("a program did nothing while it was alone")
         some = bins[len(bins) // 4:len(bins) * 3 // 4]
-        self.bin, self.speed_known = sum(some) / len(some), True
+        self.bin = sum(some) / len(some)
 
     def end(self):
         self.p.close()
@@ -89,7 +89,7 @@ class Program:
 
     def progress(self, begin_ms, end_ms):
         """Returns the GPU's time that it had from begin_ms to end_ms after its base, in ms."""
-        return BIN_MS * sum(self.result["bins"][round(begin_ms / BIN_MS):round(end_ms / BIN_MS)]) / self.bin
+        return BIN_MS * sum(self.result["bins"][round(begin_ms / BIN_MS):round(end_ms / BIN_MS)]) / (self.bin or 1)
 
     def windows(self, begin_ms, end_ms, window_ms, step_ms):
         """Returns its parts of the GPU in windows, in percent."""
@@ -172,8 +172,8 @@ def exclusive(part, result):
 # ---- parts of the time ----
 
 def two_shares(part, asked, kernels_ms, seconds, gap_ms=0):
-    pair = [Program(part, name, "--ms", ms, *ONE_BLOCK, *(("--gap-ms", gap_ms) if gap_ms and name == "a" else ()),
-                    SUBLET_SHARE=f"{percent / 100}:1") for name, ms, percent in zip("ab", kernels_ms, asked)]
+    pair = [Program(part, name, "--ms", ms, "--gap-ms", gap, *ONE_BLOCK, SUBLET_SHARE=f"{percent / 100}:1")
+            for name, ms, gap, percent in zip("ab", kernels_ms, (gap_ms, 0), asked)]
     base = pair[0].base()
     for p in pair:
         p.go(seconds, base)
@@ -400,8 +400,8 @@ def figures(found):
         one, to = r["pauses"], r["pauses"]["to_slices"]
         low, high = to["interval_percent"]
         out.append((f"… that sleep for 21 to 63 ms after each step, {one['rounds']} rounds; alone: {one['alone']} steps/s",
-                    f"together {one['hand']} of one alone; with the driver's slices {one['slices']}: {to['difference_percent']:+} % steps"
-                    f" (95 %: {low:+} to {high:+})", "at most 1 % fewer", pages.within((-high, -low), 1)))
+                    f"together {one['hand']} of one alone, with the driver's slices {one['slices']} (medians); round by round"
+                    f" {to['difference_percent']:+} % steps (95 %: {low:+} to {high:+})", "at most 1 % fewer", pages.within((-high, -low), 1)))
     if "requests" in found.get("preempt-requests", {}):
         r = found["preempt-requests"]["requests"]
         out.append((f"requests of {REQUEST_MS} ms beside two ResNet-50, {r['n']} times", in_words(r), "p99 at most 20 ms", r["p99"] <= 20))
@@ -520,5 +520,6 @@ def page(results):
     return [*lines, *pages.unfinished(found),
             "`./dev gpu --only preempt` runs these parts (`tests/gpu/preempt.py`). The kernels compute in registers, and count"
             " their steps by the GPU's clock. Parts of the time are the steps done, against the program's own speed: of kernels with one block,"
-            " what they do in each millisecond that they have whole; of others, what they do alone. When a program is asked to give way is"
-            " seen up to some milliseconds late. A kernel of which all threads read the host's memory is an exception: it takes 9 to 45 ms to preempt it, also for the driver.", ""]
+            " what they do in each millisecond that they have whole; of others, what they do alone. The moment at which"
+            " a program is asked to give way is known to some milliseconds. If all threads of a kernel read the host's memory, "
+            "it takes 9 to 45 ms to preempt it, also for the driver.", ""]

@@ -16,18 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <dlfcn.h>
-
 #include "base/macros.h"
-#include "cuda/rm_abi.h"
+#include "pass_on.h"
 #include "program.h"
 
 #define LOCK_MS 5000u
@@ -39,79 +35,54 @@ static double ms_since(uint64_t began_ns)
 
 /* ---- steps ---- */
 
-struct took {
-        CUresult result;
-        double ms;
-};
+enum step { LOCK, SAVE, RESTORE, UNLOCK };
 
-static struct took lock_process(pid_t pid)
+static CUresult call_for(enum step step, pid_t pid)
 {
         CUcheckpointLockArgs args = {.timeoutMs = LOCK_MS};
-        const uint64_t began_ns = program_now_ns();
-        const CUresult r = cu.CheckpointProcessLock(pid, &args);
 
-        return (struct took){r, ms_since(began_ns)};
+        switch (step) {
+        case LOCK:
+                return cu.CheckpointProcessLock(pid, &args);
+        case SAVE:
+                return cu.CheckpointProcessCheckpoint(pid, NULL);
+        case RESTORE:
+                return cu.CheckpointProcessRestore(pid, NULL);
+        case UNLOCK:
+                return cu.CheckpointProcessUnlock(pid, NULL);
+        }
+        return CUDA_ERROR_INVALID_VALUE;
 }
 
-static struct took save_process(pid_t pid)
+/* Takes a step and prints how it went. True: it has succeeded. */
+static bool take(enum step step, pid_t pid)
 {
+        static const char *const names[] = {"lock", "save", "restore", "unlock"};
         const uint64_t began_ns = program_now_ns();
-        const CUresult r = cu.CheckpointProcessCheckpoint(pid, NULL);
-
-        return (struct took){r, ms_since(began_ns)};
-}
-
-static struct took restore_process(pid_t pid)
-{
-        const uint64_t began_ns = program_now_ns();
-        const CUresult r = cu.CheckpointProcessRestore(pid, NULL);
-
-        return (struct took){r, ms_since(began_ns)};
-}
-
-static struct took unlock_process(pid_t pid)
-{
-        const uint64_t began_ns = program_now_ns();
-        const CUresult r = cu.CheckpointProcessUnlock(pid, NULL);
-
-        return (struct took){r, ms_since(began_ns)};
-}
-
-static void say_step(const char *step, pid_t pid, struct took t)
-{
+        const CUresult result = call_for(step, pid);
+        const double ms = ms_since(began_ns);
         CUprocessState state = CU_PROCESS_STATE_FAILED;
         const CUresult r = cu.CheckpointProcessGetState(pid, &state);
 
         program_say("step",
                     "\"step\":\"%s\",\"result\":%d,\"state\":%d,\"state_result\":%d,\"ms\":%.2f",
-                    step, (int)t.result, (int)state, (int)r, t.ms);
+                    names[step], (int)result, (int)state, (int)r, ms);
+        return result == CUDA_SUCCESS;
 }
 
 static bool away(pid_t pid)
 {
-        struct took t = lock_process(pid);
-
-        say_step("lock", pid, t);
-        if (t.result != CUDA_SUCCESS)
+        if (!take(LOCK, pid))
                 return false;
-        t = save_process(pid);
-        say_step("save", pid, t);
-        if (t.result == CUDA_SUCCESS)
+        if (take(SAVE, pid))
                 return true;
-        say_step("unlock", pid, unlock_process(pid));
+        (void)take(UNLOCK, pid);
         return false;
 }
 
 static bool back(pid_t pid)
 {
-        struct took t = restore_process(pid);
-
-        say_step("restore", pid, t);
-        if (t.result != CUDA_SUCCESS)
-                return false;
-        t = unlock_process(pid);
-        say_step("unlock", pid, t);
-        return t.result == CUDA_SUCCESS;
+        return take(RESTORE, pid) && take(UNLOCK, pid);
 }
 
 static void wait_for_a_line(void)
@@ -397,9 +368,9 @@ static void how_calls(void)
         TRY(cu.MemAlloc(&things.at, 2 * MIB));
         TRY(cu.MemHostAlloc(&things.host, MIB, 0));
         calls_begin();
-        say_step("lock", getpid(), lock_process(getpid()));
+        (void)take(LOCK, getpid());
         calls_go("locked");
-        say_step("unlock", getpid(), unlock_process(getpid()));
+        (void)take(UNLOCK, getpid());
         calls_end("locked");
         calls_begin();
         if (!away(getpid()))
@@ -420,29 +391,24 @@ static _Atomic pid_t stepper;
 /* The driver's requests come here first. */
 __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...)
 {
-        static _Atomic(int (*)(int, unsigned long, ...)) next;
         const bool other = gettid() != atomic_load(&stepper);
         const struct rm_wrapped *w;
         unsigned escape;
-        void *argument, *driver;
+        void *argument;
         va_list list;
 
         va_start(list, request);
         argument = va_arg(list, void *);
         va_end(list);
-        if (_IOC_TYPE(request) != RM_IOCTL_TYPE)
-                return (int)syscall(SYS_ioctl, fd, request, argument);
-        w = argument;
-        escape = _IOC_NR(request) == RM_ESCAPE_WRAPPED ? w->escape & 0xff : _IOC_NR(request);
-        by_thread[other].made += escape == RM_ESCAPE_ALLOC;
-        by_thread[other].freed += escape == RM_ESCAPE_FREE;
-        by_thread[other].controls += escape == RM_ESCAPE_CONTROL;
-        if (!next) {
-                driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-                next = (int (*)(int, unsigned long, ...))dlsym(driver ? driver : RTLD_NEXT,
-                                                               "ioctl");
+        if (is_for_rm(request)) {
+                w = argument;
+                escape =
+                        _IOC_NR(request) == RM_ESCAPE_WRAPPED ? w->escape & 0xff : _IOC_NR(request);
+                by_thread[other].made += escape == RM_ESCAPE_ALLOC;
+                by_thread[other].freed += escape == RM_ESCAPE_FREE;
+                by_thread[other].controls += escape == RM_ESCAPE_CONTROL;
         }
-        return next(fd, request, argument);
+        return pass_on(fd, request, argument);
 }
 
 static void say_objects(const char *when)
@@ -463,13 +429,13 @@ static void how_objects(void)
         program_say("thread", "\"result\":%d,\"own\":%s", (int)r,
                     tid == gettid() ? "true" : "false");
         say_objects("before");
-        say_step("lock", pid, lock_process(pid));
+        (void)take(LOCK, pid);
         say_objects("lock");
-        say_step("save", pid, save_process(pid));
+        (void)take(SAVE, pid);
         say_objects("save");
-        say_step("restore", pid, restore_process(pid));
+        (void)take(RESTORE, pid);
         say_objects("restore");
-        say_step("unlock", pid, unlock_process(pid));
+        (void)take(UNLOCK, pid);
         say_objects("unlock");
 }
 
